@@ -1,0 +1,75 @@
+# Needs git, make and Python 3.11 or 3.12 on Linux, x86_64: everything else is installed into .venv by `make setup`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+ROOMS := api operator training inference client
+ARGS ?=
+
+.PHONY: help
+help: ## print this list
+	@echo "make <target>   (ARGS=… is passed on: make test ARGS='-k store'; PYTHON=… names the interpreter for setup)"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## make or update .venv from the lock (other targets do it by themselves)
+	@tools/environment.sh
+
+.PHONY: demo
+demo: setup ## train the 8-qubit QCNN on two local workers, then run the inference program
+	@$(BIN)/qmljob run manifests/samples/qcnn.yaml $(ARGS)
+
+.PHONY: test
+test: setup ## run the unit and integration tests
+	@$(PYTEST) -m "not slow" tests/unit tests/integration $(ARGS)
+
+.PHONY: test-unit
+test-unit: setup ## run the unit tests only
+	@$(PYTEST) -m "not slow" tests/unit $(ARGS)
+
+.PHONY: test-slow
+test-slow: setup ## run the slow tier only: many seeded schedules of kills, long trainings
+	@$(PYTEST) -m slow tests/unit tests/integration $(ARGS)
+
+.PHONY: verify
+verify: verify-format verify-lint verify-types verify-layers verify-locks verify-text ## check format, lint, types, layers, locks and wording; changes nothing
+
+.PHONY: verify-format
+verify-format: setup
+	@echo "format"; $(BIN)/ruff format --check --quiet --diff .
+
+.PHONY: verify-lint
+verify-lint: setup
+	@echo "lint"; $(BIN)/ruff check --quiet .
+
+.PHONY: verify-types
+verify-types: setup
+	@echo "types"; $(BIN)/mypy --no-error-summary
+
+.PHONY: verify-layers
+verify-layers: setup
+	@echo "layers"; report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }
+
+.PHONY: verify-locks
+verify-locks: setup
+	@echo "locks"; $(BIN)/python tools/locks.py --check
+
+.PHONY: verify-text
+verify-text: setup
+	@echo "text"; $(BIN)/python tools/text.py
+
+.PHONY: format
+format: setup ## format the code and repair what the linter can repair
+	@$(BIN)/ruff check --quiet --fix-only .; $(BIN)/ruff format --quiet .
+
+.PHONY: lock
+lock: setup ## compile the locks anew, keeping their pins (UPGRADE=1: the newest versions)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/locks.py $(if $(UPGRADE),--upgrade)
+
+.PHONY: clean
+clean: ## remove .venv and all caches; keeps runs/
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find $(ROOMS) tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,318 @@
+"""What follows from what happened to a gang: wait, succeed, restart, fail.
+
+Pure: time is an argument (seconds since the epoch, as a float), and the same state gives the same decision. The local
+run and the operator decide by this one function.
+
+The rules, in the order in which they are tried:
+
+1. Success. Under successPolicy Chief the chief's end with 0 is the job's success, at once; under AllReplicas that of
+   every chief and worker. A replica that ended with 0 while others run is simply done.
+2. Deadlines of the job and of the attempt's start.
+3. Failures. Nobody acts on the first one alone: a node is known lost only after tens of seconds, while its peers give
+   up after a few. So there is a settle time, unless every replica that started has ended. Then one root cause is
+   chosen, and one charge made at most.
+
+A replica in `ps` may be lost or a worker replaced without the gang; that takes a decision about one replica, which this
+module does not have: here every restart is the gang's.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from qmljob_api.exitcodes import ExitCode, describe
+from qmljob_api.reasons import Reason
+from qmljob_api.types import CodeOperator, FailureAction, FailureRule, QMLJob, Role, SuccessPolicy
+from qmljob_operator.topology import Replica, Topology
+
+LOST_PEER_LIMIT = 3
+"""Attempts in a row that may end with lost peers only. The last of them fails the job: replicas that never reach each
+other will not do so by another start."""
+BACKOFF_BASE_SECONDS = 10.0
+BACKOFF_CAP_SECONDS = 360.0
+BACKOFF_JITTER = 0.25
+"""The share of a delay that is drawn, so that jobs that failed together do not start together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaEnd:
+    """A replica that is no longer running.
+
+    Attributes:
+        replica: which one.
+        exit_code: of its training container.
+        finished_at: when it ended, in seconds. A caller that reads it from another machine's clock gives the time at
+            which it first saw the end, where that is earlier: the settle time counts from here.
+        disruption: the cluster ended it while it ran (eviction, preemption, a lost node, a deleted pod). Then the
+            exit code says nothing: a program that answers SIGTERM with 0 has not finished its work.
+        message: the last lines of its output, for people.
+    """
+
+    replica: Replica
+    exit_code: int
+    finished_at: float
+    disruption: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GangState:
+    """An attempt, as it is seen now.
+
+    Attributes:
+        topology: the replicas it was built from.
+        attempt: counts from 0.
+        restarts: charged so far, in earlier attempts of the same job.
+        ended: the replicas that ended, in any order, each once.
+        never_started: names of the replicas whose container has not run yet.
+        started_at: when the attempt's first pod was created, in seconds.
+        job_started_at: when attempt 0 was; activeDeadlineSeconds counts from here.
+        lost_peer_attempts: how many attempts right before this one ended with lost peers only. The caller keeps it:
+            one more after a RestartGang with reason LostPeersOnly, 0 after any other RestartGang.
+    """
+
+    topology: Topology
+    attempt: int
+    restarts: int
+    ended: tuple[ReplicaEnd, ...]
+    never_started: frozenset[str]
+    started_at: float
+    job_started_at: float
+    lost_peer_attempts: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses a state that can't occur: a caller's bug must not look like a decision."""
+        known = {replica.name for replica in self.topology.replicas}
+        ended = [end.replica.name for end in self.ended]
+        if len(set(ended)) != len(ended):
+            raise ValueError("a replica ended twice in one attempt: give each replica's end once")
+        if not {*ended, *self.never_started} <= known:
+            raise ValueError("a replica that is not in the topology ended or never started")
+        failed = {end.replica.name for end in self.ended if not end.disruption}
+        if failed & self.never_started:
+            raise ValueError("a replica that never started can't have ended by itself")
+
+
+@dataclass(frozen=True, slots=True)
+class KeepWaiting:
+    """Nothing to do now. `until` is the time at which to decide again if nothing happens before; None: no such time."""
+
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """Training is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartGang:
+    """End what still runs, and start a new attempt after `delay_seconds`; count a restart where `charged`."""
+
+    charged: bool
+    cause: ReplicaEnd
+    reason: Reason
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """The job has failed. `message` is one line for people; `cause` is None where no replica is at fault."""
+
+    reason: Reason
+    cause: ReplicaEnd | None
+    message: str
+
+
+Decision = KeepWaiting | Succeed | RestartGang | FailJob
+
+
+def decide(
+    job: QMLJob,
+    gang: GangState,
+    *,
+    now: float,
+    settle_seconds: float,
+    backoff_base: float = BACKOFF_BASE_SECONDS,
+) -> Decision:
+    """Returns what follows from the state of a gang (see the head of this module).
+
+    Args:
+        job: the job.
+        gang: its present attempt.
+        now: the time, in seconds, of the clock that `gang` was seen by.
+        settle_seconds: how long to wait after the first failure for what explains it.
+        backoff_base: delay before the first charged restart, in seconds.
+    """
+    if _succeeded(job, gang):
+        return Succeed()
+    overdue = _deadline_exceeded(job, gang, now)
+    if overdue is not None:
+        return overdue
+    times = [time for time, _ in _deadlines(job, gang)]
+    failures = _failures(job, gang)
+    if failures:
+        settled_at = min(end.finished_at for end in failures) + settle_seconds
+        if now >= settled_at or not _pending(gang):
+            return _after_failure(job, gang, failures, backoff_base)
+        times.append(settled_at)
+    return KeepWaiting(min(times, default=None))
+
+
+def backoff_seconds(restarts: int, uid: str, *, base: float = BACKOFF_BASE_SECONDS) -> float:
+    """Returns the delay before the next attempt: `base`·2^restarts, at most 360 s, less a jitter of up to a quarter.
+
+    The jitter depends on `uid` and `restarts` alone, so that an operator that restarts finds the same delay again.
+    """
+    raw = min(BACKOFF_CAP_SECONDS, base * 2.0 ** min(restarts, 64))
+    digest = hashlib.sha256(f"{uid}/{restarts}".encode()).digest()
+    share = int.from_bytes(digest[:8]) / 2.0**64
+    return raw * (1.0 - BACKOFF_JITTER * share)
+
+
+def _succeeded(job: QMLJob, gang: GangState) -> bool:
+    done = {end.replica.name for end in gang.ended if _is_success(end)}
+    chief = gang.topology.chief
+    if job.spec.success_policy is SuccessPolicy.CHIEF:
+        return chief.name in done
+    counted = [replica.name for replica in gang.topology.replicas if replica.role in (Role.CHIEF, Role.WORKER)]
+    ignored = {end.replica.name for end in gang.ended if _is_ignored(job, gang, end)}
+    return all(name in done or name in ignored for name in counted)
+
+
+def _is_success(end: ReplicaEnd) -> bool:
+    return end.exit_code == ExitCode.SUCCESS and not end.disruption
+
+
+def _deadlines(job: QMLJob, gang: GangState) -> list[tuple[float, FailJob]]:
+    policy = job.spec.run_policy
+    found = []
+    if policy.active_deadline_seconds is not None:
+        seconds = policy.active_deadline_seconds
+        message = f"the job took longer than runPolicy.activeDeadlineSeconds ({seconds} s)"
+        found.append((gang.job_started_at + seconds, FailJob(Reason.DEADLINE_EXCEEDED, None, message)))
+    if policy.startup_deadline_seconds is not None and gang.never_started:
+        seconds = policy.startup_deadline_seconds
+        waiting = [replica.name for replica in gang.topology.replicas if replica.name in gang.never_started]
+        message = f"{_listed(waiting)} did not start within runPolicy.startupDeadlineSeconds ({seconds} s)"
+        found.append((gang.started_at + seconds, FailJob(Reason.STARTUP_DEADLINE_EXCEEDED, None, message)))
+    return found
+
+
+def _deadline_exceeded(job: QMLJob, gang: GangState, now: float) -> FailJob | None:
+    return next((outcome for time, outcome in _deadlines(job, gang) if now >= time), None)
+
+
+def _pending(gang: GangState) -> bool:
+    """Whether some replica that could still explain a failure is running (an evaluator's work is apart)."""
+    quiet = {end.replica.name for end in gang.ended} | gang.never_started
+    return any(replica.name not in quiet and replica.role is not Role.EVALUATOR for replica in gang.topology.replicas)
+
+
+def _failures(job: QMLJob, gang: GangState) -> list[ReplicaEnd]:
+    """Returns the ends that call for a decision: neither a success nor ignored."""
+    return [end for end in gang.ended if not _is_success(end) and not _is_ignored(job, gang, end)]
+
+
+def _is_ignored(job: QMLJob, gang: GangState, end: ReplicaEnd) -> bool:
+    if _is_success(end) or end.replica == gang.topology.chief:
+        return False
+    if end.replica.role is Role.EVALUATOR:
+        # It only watches: its failure never restarts the gang. It can fail the job, where it says that it will never
+        # work or where the user says so.
+        return end.disruption or _action(job, end) is not FailureAction.FAIL_JOB
+    rule = _matching_rule(job, end)
+    return rule is not None and rule.action is FailureAction.IGNORE
+
+
+def _matching_rule(job: QMLJob, end: ReplicaEnd) -> FailureRule | None:
+    """Returns the user's first rule that matches. Rules judge root causes, so never a disruption or a lost peer."""
+    if end.disruption or end.exit_code == ExitCode.LOST_PEER:
+        return None
+    for rule in job.spec.failure_policy.rules:
+        codes = rule.on_exit_codes
+        listed = end.exit_code in codes.values
+        if listed is (codes.operator is CodeOperator.IN) and (codes.roles is None or end.replica.role in codes.roles):
+            return rule
+    return None
+
+
+def _action(job: QMLJob, end: ReplicaEnd) -> FailureAction:
+    rule = _matching_rule(job, end)
+    if rule is not None:
+        return rule.action
+    # The same start would fail in the same way: nothing that a restart changes is at fault.
+    hopeless = end.exit_code in (ExitCode.INVALID_CONFIGURATION, ExitCode.BAD_ARTIFACT)
+    return FailureAction.FAIL_JOB if hopeless else FailureAction.RESTART_GANG
+
+
+def _is_disruption(job: QMLJob, end: ReplicaEnd) -> bool:
+    # "Preempted" is how our program answers SIGTERM, which it gets from the cluster. A rule of the user about that code
+    # takes precedence, since his own program may mean something else by it.
+    return end.disruption or (end.exit_code == ExitCode.PREEMPTED and _matching_rule(job, end) is None)
+
+
+def _after_failure(job: QMLJob, gang: GangState, failures: list[ReplicaEnd], base: float) -> RestartGang | FailJob:
+    order = {replica.name: position for position, replica in enumerate(gang.topology.replicas)}
+
+    def earliest(ends: list[ReplicaEnd]) -> ReplicaEnd:
+        # At the same second, what is bound to fail again explains more than what is not.
+        return min(
+            ends,
+            key=lambda end: (
+                end.finished_at,
+                _action(job, end) is not FailureAction.FAIL_JOB,
+                order[end.replica.name],
+            ),
+        )
+
+    uid = job.metadata.uid
+    disruptions = [end for end in failures if _is_disruption(job, end)]
+    if disruptions:
+        return RestartGang(False, earliest(disruptions), Reason.DISRUPTED, backoff_seconds(0, uid, base=base))
+    causes = [end for end in failures if end.exit_code != ExitCode.LOST_PEER]
+    cause = earliest(causes or failures)
+    if causes and _action(job, cause) is FailureAction.FAIL_JOB:
+        return FailJob(_fail_reason(job, cause), cause, _what(gang, cause))
+    if _waited_for(gang):
+        # Uncharged restarts have no limit, so the delay grows with the attempts instead.
+        return RestartGang(False, cause, Reason.REPLICA_NEVER_STARTED, backoff_seconds(gang.attempt, uid, base=base))
+    return _charge(job, gang, cause, base) if causes else _lost_peers_only(job, gang, cause, base)
+
+
+def _lost_peers_only(job: QMLJob, gang: GangState, cause: ReplicaEnd, base: float) -> RestartGang | FailJob:
+    if gang.lost_peer_attempts + 1 >= LOST_PEER_LIMIT:
+        message = f"{LOST_PEER_LIMIT} attempts in a row ended with lost peers only: check the network between replicas"
+        return FailJob(Reason.LOST_PEERS_ONLY, cause, message)
+    delay = backoff_seconds(gang.lost_peer_attempts, job.metadata.uid, base=base)
+    return RestartGang(False, cause, Reason.LOST_PEERS_ONLY, delay)
+
+
+def _charge(job: QMLJob, gang: GangState, cause: ReplicaEnd, base: float) -> RestartGang | FailJob:
+    limit = job.spec.run_policy.backoff_limit
+    if gang.restarts >= limit:
+        message = f"{_what(gang, cause)}, and all restarts of runPolicy.backoffLimit ({limit}) are used up"
+        return FailJob(Reason.BACKOFF_LIMIT_EXCEEDED, cause, message)
+    delay = backoff_seconds(gang.restarts, job.metadata.uid, base=base)
+    return RestartGang(True, cause, Reason.REPLICA_FAILED, delay)
+
+
+def _waited_for(gang: GangState) -> bool:
+    """Whether a peer that the others need has not started yet. Nobody waits for an evaluator."""
+    members = {replica.name for replica in gang.topology.replicas if replica.role is not Role.EVALUATOR}
+    return bool(members & gang.never_started)
+
+
+def _what(gang: GangState, cause: ReplicaEnd) -> str:
+    return f"{cause.replica.name} ended with {describe(cause.exit_code)} in attempt {gang.attempt}"
+
+
+def _fail_reason(job: QMLJob, cause: ReplicaEnd) -> Reason:
+    if _matching_rule(job, cause) is not None:
+        return Reason.FAILURE_RULE
+    if cause.exit_code == ExitCode.BAD_ARTIFACT:
+        return Reason.BAD_ARTIFACT
+    return Reason.INVALID_CONFIGURATION
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"

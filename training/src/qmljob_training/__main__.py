@@ -1,0 +1,24 @@
+"""`python -m qmljob_training`: the worker program."""
+
+import sys
+from typing import NoReturn
+
+from qmljob_training import runtime
+from qmljob_training.ending import end
+
+
+def main() -> NoReturn:
+    """The entry point: `train` (the default) or `describe`."""
+    runtime.prepare_environment()
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["describe"]:
+        from qmljob_training.describe import run as describe
+
+        end(describe, arguments[1:])
+    from qmljob_training.worker import run as train
+
+    end(train, arguments[1:] if arguments[:1] == ["train"] else arguments)
+
+
+if __name__ == "__main__":
+    main()

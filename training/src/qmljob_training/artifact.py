@@ -1,0 +1,242 @@
+"""The artifact: trained weights, the test split, and the manifest that names both by sha256.
+
+Beside `<stem>.h5`, the path that the tutorial's programs read, stand `<stem>-<sha>.h5` (the weights), `<stem>-test-
+<sha>.npz` (the test split) and `<stem>.json` (the manifest). Data comes first, the manifest second, the plain copy
+last: a reader that follows the manifest never sees a torn artifact.
+"""
+
+import io
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import ValidationError
+from qmljob_api.artifact import ARTIFACT_FORMAT, ArtifactManifest, DataFile, ModelDescription, RunDescription
+
+from qmljob_training import plugins
+from qmljob_training.digest import data_file, matches
+from qmljob_training.engines.protocol import Engine
+from qmljob_training.errors import BadArtifactError, ConfigurationError
+from qmljob_training.stores import ObjectNotFound, Store, open_store, put_fenced, split_location
+from qmljob_training.workloads.protocol import Split, Workload, WorkloadOptions
+
+if TYPE_CHECKING:
+    import tf_keras
+
+SUFFIX = ".h5"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A checked artifact: hashes are right, formats are known."""
+
+    location: str
+    manifest: ArtifactManifest
+    weights: bytes
+    test_split: Split
+
+
+def check_location(location: str) -> tuple[str, str]:
+    """Splits an artifact's location into its folder and stem (`gs://b/qcnn.h5` -> `gs://b`, `qcnn`).
+
+    Raises:
+        ConfigurationError: it does not end in `.h5`.
+    """
+    folder, name = split_location(location)
+    if not name.endswith(SUFFIX) or name == SUFFIX:
+        raise ConfigurationError(f"artifact {location}: give it a name that ends in {SUFFIX} (qcnn_weights{SUFFIX})")
+    return folder, name.removesuffix(SUFFIX)
+
+
+@dataclass(frozen=True)
+class ArtifactWriter:
+    """Writes a job's artifact.
+
+    Attributes:
+        location: of the plain copy (`gs://bucket/qcnn_weights.h5`).
+        store, stem: the folder and the name without `.h5`.
+        attempt, uid: of the job.
+    """
+
+    location: str
+    store: Store
+    stem: str
+    attempt: int
+    uid: str
+
+    def save(
+        self,
+        model: "tf_keras.Model",
+        test: Split,
+        description: ModelDescription,
+        run: RunDescription,
+        metrics: dict[str, float],
+    ) -> ArtifactManifest:
+        """Writes everything; an artifact that is there already, with the same weights, stays as it is.
+
+        Raises:
+            StoreError: the store failed; an artifact that was there is still whole.
+            Fenced: a later attempt of this job has written its artifact.
+        """
+        weights, split = weights_bytes(model), encode_split(test)
+        manifest = ArtifactManifest(
+            format=ARTIFACT_FORMAT,
+            attempt=self.attempt,
+            uid=self.uid,
+            model=description,
+            run=run,
+            weights=data_file(self.stem, SUFFIX, weights),
+            test_split=data_file(f"{self.stem}-test", ".npz", split),
+            metrics=metrics,
+        )
+        if not self._is_there(manifest, weights):
+            self.store.put(manifest.weights.name, weights)
+            self.store.put(manifest.test_split.name, split)
+            put_fenced(self.store, f"{self.stem}.json", manifest, self._fence)
+            self.store.put(f"{self.stem}{SUFFIX}", weights)
+        return manifest
+
+    def _fence(self, data: bytes) -> ArtifactManifest:
+        found = ArtifactManifest.model_validate_json(data)
+        # Attempts are counted for each job anew; another job's artifact may be replaced.
+        return found if found.uid == self.uid else found.model_copy(update={"attempt": -1})
+
+    def _is_there(self, manifest: ArtifactManifest, weights: bytes) -> bool:
+        try:
+            found = ArtifactManifest.model_validate_json(self.store.get(f"{self.stem}.json").data)
+            plain = self.store.get(f"{self.stem}{SUFFIX}").data
+        except (ObjectNotFound, ValidationError):
+            return False
+        same = (found.uid, found.weights, found.test_split) == (self.uid, manifest.weights, manifest.test_split)
+        return same and plain == weights
+
+
+def read_artifact(location: str) -> Artifact:
+    """Reads and checks an artifact.
+
+    Raises:
+        BadArtifactError: it is missing, damaged, or of a newer format.
+        ConfigurationError: the location is no artifact's.
+        StoreError: the store failed.
+    """
+    folder, stem = check_location(location)
+    store = open_store(folder)
+    manifest = _read_manifest(store, stem, location)
+    return Artifact(
+        location=location,
+        manifest=manifest,
+        weights=_read_data(store, manifest.weights, location),
+        test_split=_decode_split(_read_data(store, manifest.test_split, location), location),
+    )
+
+
+def rebuild(artifact: Artifact, engine: Engine) -> "tf_keras.Model":
+    """Builds the artifact's model and loads its weights.
+
+    Raises:
+        BadArtifactError: the artifact is of another model than this version of the workload builds.
+    """
+    described = artifact.manifest.model
+    workload: Workload = plugins.load(plugins.WORKLOADS, described.workload, Workload)
+    options = model_options(artifact)
+    workload.check(options)
+    if workload.symbols(options) != described.symbols:
+        raise BadArtifactError(
+            f"artifact {artifact.location}: its circuit has the symbols {_shorten(described.symbols)}, this version of "
+            f"{described.workload} has {_shorten(workload.symbols(options))}; use the version that wrote it"
+        )
+    model = workload.model(options, engine)
+    if model.count_params() != described.parameters:
+        raise BadArtifactError(
+            f"artifact {artifact.location}: it has {described.parameters} parameters, this version of "
+            f"{described.workload} has {model.count_params()}; use the version that wrote it"
+        )
+    with _h5_file(artifact.weights) as path:
+        try:
+            model.load_weights(str(path))
+        except (ValueError, OSError, KeyError) as error:
+            raise BadArtifactError(
+                f"artifact {artifact.location}: its weights are of another model than {described.workload} with "
+                f"{described.qubits} qubits; train again or name the right artifact"
+            ) from error
+    return model
+
+
+def model_options(artifact: Artifact) -> WorkloadOptions:
+    """Returns the options that the artifact's model was built from."""
+    manifest = artifact.manifest
+    return WorkloadOptions(manifest.model.qubits, manifest.run.examples, manifest.run.seed)
+
+
+def weights_bytes(model: Any) -> bytes:
+    """Returns a Keras model's weights as the content of an .h5 file; the same weights give the same bytes."""
+    with _h5_file(b"") as path:
+        path.unlink()
+        model.save_weights(str(path))
+        return path.read_bytes()
+
+
+def encode_split(split: Split) -> bytes:
+    """Returns a split as an .npz archive."""
+    buffer = io.BytesIO()
+    np.savez(buffer, features=split.features, labels=split.labels)
+    return buffer.getvalue()
+
+
+def _decode_split(data: bytes, location: str) -> Split:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return Split(archive["features"], archive["labels"])
+    except (ValueError, KeyError, OSError, EOFError) as error:
+        raise BadArtifactError(f"artifact {location}: its test split can't be read; train again") from error
+
+
+def _read_manifest(store: Store, stem: str, location: str) -> ArtifactManifest:
+    try:
+        data = store.get(f"{stem}.json").data
+    except ObjectNotFound as error:
+        raise BadArtifactError(
+            f"artifact {location}: {store.location}/{stem}.json is missing; wait for training to end, or check the path"
+        ) from error
+    try:
+        manifest = ArtifactManifest.model_validate_json(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "document"
+        raise BadArtifactError(
+            f"artifact {location}: the manifest is damaged at {where} ({problem['msg']}); train again"
+        ) from error
+    if manifest.format > ARTIFACT_FORMAT:
+        raise BadArtifactError(
+            f"artifact {location}: format {manifest.format} is newer than this version reads ({ARTIFACT_FORMAT}); upgrade"
+        )
+    return manifest
+
+
+def _read_data(store: Store, file: DataFile, location: str) -> bytes:
+    try:
+        data = store.get(file.name).data
+    except ObjectNotFound as error:
+        raise BadArtifactError(f"artifact {location}: {file.name} is missing; train again") from error
+    if not matches(file, data):
+        raise BadArtifactError(
+            f"artifact {location}: {file.name} is damaged ({len(data)} of {file.size} bytes, or another sha256); train again"
+        )
+    return data
+
+
+@contextmanager
+def _h5_file(data: bytes) -> Iterator[Path]:
+    # Keras chooses the format by the file's name and takes no file object.
+    with tempfile.TemporaryDirectory(prefix="qmljob-") as folder:
+        path = Path(folder) / f"weights{SUFFIX}"
+        path.write_bytes(data)
+        yield path
+
+
+def _shorten(symbols: tuple[str, ...]) -> str:
+    return ", ".join(symbols) if len(symbols) <= 4 else f"{symbols[0]}, …, {symbols[-1]} ({len(symbols)})"

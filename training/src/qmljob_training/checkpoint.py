@@ -1,0 +1,176 @@
+"""Checkpoints: everything that the next step depends on, in the store, never torn.
+
+The data object is written first, under a name made from its content; then the pointer, `checkpoint.json`, by one
+conditional write. Whoever reads the pointer finds whole data. The pointer carries the attempt: a process of an older
+attempt can't move it back (stores/fencing.py).
+"""
+
+import io
+import json
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from pydantic import ValidationError
+from qmljob_api.artifact import CHECKPOINT_FORMAT, CheckpointPointer
+
+from qmljob_training.digest import data_file, matches
+from qmljob_training.errors import BadArtifactError
+from qmljob_training.stores import ObjectNotFound, Store, put_fenced
+from qmljob_training.strategies.protocol import State
+
+POINTER_NAME = "checkpoint.json"
+_META = "meta"
+_READ_TRIES = 5
+
+Fingerprint = dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where training stands.
+
+    Attributes:
+        epoch: epochs completed.
+        examples: examples of the epoch under way that have been trained on.
+        steps: steps since the first epoch.
+        squared_errors, hits: sums over those examples.
+        metrics: of the last completed epoch.
+    """
+
+    epoch: int = 0
+    examples: int = 0
+    steps: int = 0
+    squared_errors: float = 0.0
+    hits: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A position and the numbers that belong to it."""
+
+    position: Position
+    state: State
+
+
+class CheckpointFolder:
+    """A job's checkpoints in a store.
+
+    Args:
+        store: the job's own folder.
+        attempt, uid: of the job, written into each pointer.
+        fingerprint: what must be the same for the numbers to be the same; kept for whoever resumes.
+        threads: the thread count, kept likewise.
+    """
+
+    def __init__(self, store: Store, *, attempt: int, uid: str, fingerprint: Fingerprint, threads: int) -> None:
+        self.store = store
+        self._attempt = attempt
+        self._uid = uid
+        self.fingerprint = fingerprint
+        self._threads = threads
+        self._kept: list[str] = []
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Writes data, then the pointer; then removes what this process wrote before its last two checkpoints.
+
+        Raises:
+            StoreError: the store failed; the last checkpoint is still good.
+            Fenced: a later attempt owns the folder.
+        """
+        position = checkpoint.position
+        data = encode(checkpoint)
+        file = data_file(f"checkpoint-{position.epoch:05d}-{position.steps:07d}", ".npz", data)
+        self.store.put(file.name, data)
+        self._point_to(
+            CheckpointPointer(
+                format=CHECKPOINT_FORMAT,
+                attempt=self._attempt,
+                uid=self._uid,
+                epoch=position.epoch,
+                step=position.steps,
+                fingerprint=self.fingerprint,
+                threads=self._threads,
+                data=file,
+            )
+        )
+        self._forget_old(file.name)
+
+    def latest(self) -> tuple[CheckpointPointer, Checkpoint] | None:
+        """Returns the newest checkpoint; None where there is none.
+
+        Raises:
+            BadArtifactError: the pointer or its data is damaged, missing, or of a newer format.
+        """
+        for last in (*(False,) * (_READ_TRIES - 1), True):
+            pointer = self._pointer()
+            if pointer is None:
+                return None
+            try:
+                data = self.store.get(pointer.data.name).data
+            except ObjectNotFound as error:
+                # An older attempt that is still running may just have replaced it: look again.
+                if last:
+                    raise self._bad(f"names {pointer.data.name}, which is missing") from error
+                continue
+            if not matches(pointer.data, data):
+                raise self._bad(f"names {pointer.data.name}, whose sha256 is another one")
+            return pointer, decode(data)
+        return None
+
+    def claim(self, pointer: CheckpointPointer) -> None:
+        """Makes a found pointer this attempt's own, so that a process of an older attempt can't move it any more."""
+        self._point_to(pointer.model_copy(update={"attempt": self._attempt, "uid": self._uid}))
+        self._kept = [pointer.data.name]
+
+    def _point_to(self, pointer: CheckpointPointer) -> None:
+        put_fenced(self.store, POINTER_NAME, pointer, CheckpointPointer.model_validate_json)
+
+    def _forget_old(self, newest: str) -> None:
+        # Only what this process wrote or took over: a zombie must not remove what a later attempt needs.
+        self._kept = [name for name in self._kept if name != newest] + [newest]
+        while len(self._kept) > 2:
+            self.store.delete(self._kept.pop(0))
+
+    def _pointer(self) -> CheckpointPointer | None:
+        try:
+            stored = self.store.get(POINTER_NAME)
+        except ObjectNotFound:
+            return None
+        try:
+            pointer = CheckpointPointer.model_validate_json(stored.data)
+        except ValidationError as error:
+            raise self._bad("is damaged") from error
+        if pointer.format > CHECKPOINT_FORMAT:
+            raise self._bad(f"has format {pointer.format}; this version reads up to {CHECKPOINT_FORMAT}: upgrade")
+        return pointer
+
+    def _bad(self, what: str) -> BadArtifactError:
+        return BadArtifactError(
+            f"checkpoint {self.store.location}/{POINTER_NAME} {what}; delete this folder to start anew, "
+            "or choose another --checkpoint-location"
+        )
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """Returns a checkpoint as an .npz archive; the same checkpoint gives the same bytes."""
+    meta = json.dumps({"position": asdict(checkpoint.position)}, sort_keys=True).encode()
+    buffer = io.BytesIO()
+    names = {f"state/{name}": value for name, value in checkpoint.state.items()}
+    np.savez(buffer, **{_META: np.frombuffer(meta, np.uint8)}, **names)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def decode(data: bytes) -> Checkpoint:
+    """Reads what `encode` wrote.
+
+    Raises:
+        BadArtifactError: the archive is not a checkpoint.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            meta = json.loads(archive[_META].tobytes())
+            state = {name.removeprefix("state/"): archive[name] for name in archive.files if name != _META}
+        return Checkpoint(Position(**meta["position"]), state)
+    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        raise BadArtifactError(f"the checkpoint's data can't be read: {error}") from error

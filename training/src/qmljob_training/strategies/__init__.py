@@ -1,0 +1,1 @@
+"""Strategies: how replicas work together. `protocol.py` says what one is."""
