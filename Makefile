@@ -39,11 +39,11 @@ verify: verify-format verify-lint verify-types verify-layers verify-locks verify
 
 .PHONY: verify-format
 verify-format: setup
-	@echo "format"; $(BIN)/ruff format --check --quiet --diff .
+	@echo "format"; report=$$($(BIN)/ruff format --check --output-format concise . 2>&1) || { echo "$$report" >&2; echo "make format repairs it" >&2; exit 1; }
 
 .PHONY: verify-lint
 verify-lint: setup
-	@echo "lint"; $(BIN)/ruff check --quiet .
+	@echo "lint"; $(BIN)/ruff check --quiet --output-format concise .
 
 .PHONY: verify-types
 verify-types: setup

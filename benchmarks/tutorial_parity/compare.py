@@ -137,8 +137,9 @@ def tutorial_runs(options: argparse.Namespace, folder: Path) -> Runs:
 
 def write_our_data(seeds: Sequence[int], folder: Path) -> Path:
     """Writes the data set of our program for each seed; returns the path with {seed} in it."""
-    import numpy as np  # noqa: PLC0415  (only paired runs need it)
-    from qmljob_training.workloads import cluster_excitation  # noqa: PLC0415
+    import numpy as np
+
+    from qmljob_training.workloads import cluster_excitation
 
     folder.mkdir(parents=True)
     for seed in seeds:

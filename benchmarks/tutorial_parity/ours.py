@@ -48,15 +48,21 @@ def run(options: Options, seed: int, folder: Path) -> dict[str, Any]:
         manifest = folder / "job.yaml"
         # JSON is YAML, and needs no library to write.
         manifest.write_text(json.dumps(job(options, seed, artifact), indent=2))
-        command = [str(Path(sys.executable).with_name("qmljob")), "run", str(manifest), "--store", str(folder)]
-    history = epochs_of(output_of(command, folder / "training.log"))
+        command = [str(Path(sys.executable).with_name("qmljob")), "run", str(manifest), "--no-inference"]
+        command += ["--store", str(folder / "store"), "--report", str(folder / "report")]
+    lines = output_of(command, folder / "training.log")
+    if options.workers > 1:
+        # `qmljob run` shows sentences and keeps what each worker really said in its report folder.
+        logs = sorted((folder / "report" / "logs").glob("*.log"))
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+    history = epochs_of(lines)
     if not history or history[-1].epoch != options.epochs:
         last = history[-1].epoch if history else "none"
         raise RunFailedError(f"training reported epoch {last} last, not {options.epochs}: see {folder}/training.log")
     fresh_seed = seed + options.fresh_seed_offset
     fresh = ["--fresh-examples", str(EXAMPLES), "--fresh-seed", str(fresh_seed)]
     inference = [sys.executable, "-m", "qmljob_inference", "--artifact", artifact, *fresh]
-    results = [found for line in output_of(inference, folder / "inference.log") if (found := result_in(line))]
+    results = [found for line in output_of(inference, folder / "inference.log") if (found := parse_result(line))]
     if not results or results[-1].fresh_mse is None:
         raise RunFailedError(f"inference reported no error on fresh examples: see {folder}/inference.log")
     return record(options, seed, history, results[-1])
@@ -114,19 +120,9 @@ def output_of(command: list[str], log: Path) -> list[str]:
     return lines
 
 
-def json_part(line: str) -> str:
-    """Returns a line without what a runner puts before its JSON (a worker's name)."""
-    return line[line.find("{") : line.rfind("}") + 1]
-
-
-def result_in(line: str) -> InferenceResult | None:
-    """Returns the inference result that a line holds, prefixed or not."""
-    return parse_result(json_part(line))
-
-
 def epochs_of(lines: Iterable[str]) -> list[Progress]:
     """Returns the first worker's progress, one entry an epoch in order (the last one said wins)."""
-    said = (parse_progress(json_part(line)) for line in lines)
+    said = (parse_progress(line) for line in lines)
     epochs = {entry.epoch: entry for entry in said if entry is not None and entry.index == 0}
     return [epochs[epoch] for epoch in sorted(epochs)]
 

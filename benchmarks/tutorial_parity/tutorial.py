@@ -84,7 +84,7 @@ def run_seed(tutorial: ModuleType, options: argparse.Namespace, seed: int, strat
     `loss` and `val_loss` are the last values of Keras's history. Keras's `loss` is the running mean over the last
     epoch's batches while the weights still move; `train_mse` is the training split's error at the end.
     """
-    import tensorflow as tf  # noqa: PLC0415  (after main has set the environment)
+    import tensorflow as tf
 
     shift = index * WORKER_SEED_OFFSET if options.worker_data == "own" else 0
     data_seed = seed if options.data_seed is None else options.data_seed
@@ -142,7 +142,7 @@ def train(options: argparse.Namespace) -> None:
     """Runs every seed in this process, as one of the workers where TF_CONFIG is set, and prints the chief's records."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf  # noqa: PLC0415  (reads the environment that was just set)
+    import tensorflow as tf  # reads the environment that was just set
 
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
@@ -150,7 +150,7 @@ def train(options: argparse.Namespace) -> None:
     if "TF_CONFIG" in os.environ:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         index = strategy.cluster_resolver.task_id
-    import tutorial_model  # noqa: PLC0415  (TensorFlow Quantum: only after the strategy)
+    import tutorial_model  # loads TensorFlow Quantum: only after the strategy
 
     for seed in options.seeds:
         record = run_seed(tutorial_model, options, seed, strategy, index)

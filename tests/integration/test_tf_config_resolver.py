@@ -42,8 +42,6 @@ def answers() -> dict[str, tuple[dict[str, list[str]], str, int]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_tensorflow_reads_what_we_meant(
-    name: str, answers: dict[str, tuple[dict[str, list[str]], str, int]]
-) -> None:
+def test_tensorflow_reads_what_we_meant(name: str, answers: dict[str, tuple[dict[str, list[str]], str, int]]) -> None:
     cluster, role, index = CASES[name]
     assert answers[name] == [{key: list(value) for key, value in cluster.items()}, role, index]

@@ -14,7 +14,7 @@ import http.server
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -139,7 +139,7 @@ def fault_proxy(host: str, port: int) -> Iterator[FaultProxy]:
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         proxy.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield proxy
@@ -204,7 +204,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             # Host stays the proxy's: the server builds the addresses of resumable uploads from it.
             headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
-            connection.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
+            with suppress(ConnectionError):  # a server may answer, and close, before it has read everything
+                connection.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
             answer = connection.getresponse()
             kept = [(key, value) for key, value in answer.getheaders() if key.lower() not in _HOP_BY_HOP]
             return answer.status, kept, answer.read()

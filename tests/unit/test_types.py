@@ -31,7 +31,9 @@ def test_every_list_and_text_of_a_manifest_is_bounded(model: type[BaseModel]) ->
 
 def test_a_job_can_be_written_in_python() -> None:
     worker = types.ReplicaSpec(replicas=2, template={})
-    spec = types.QMLJobSpec(replica_specs=types.ReplicaSpecs(worker=worker), run_policy=types.RunPolicy(backoff_limit=1))
+    spec = types.QMLJobSpec(
+        replica_specs=types.ReplicaSpecs(worker=worker), run_policy=types.RunPolicy(backoff_limit=1)
+    )
     job = types.QMLJob(metadata=types.Metadata(name="qcnn"), spec=spec)
     assert job.model_dump(by_alias=True)["spec"]["runPolicy"]["backoffLimit"] == 1
     with pytest.raises(ValidationError):

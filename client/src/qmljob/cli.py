@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -105,10 +106,14 @@ def run(
     try:
         resume = _resume_command(file, folders.store, replicas, namespace)
         code = local.run_job(job, local.Options(file, folders, resume, inference=not no_inference), output)
-    except (IdentityError, StoreInUseError) as error:
+    except (IdentityError, StoreInUseError, local.RunFolderError) as error:
         raise InvalidInputError(str(error)) from None
     except NoFreePortError as error:
         _end(f"error: {error}", local.FAILURE)
+    except BrokenPipeError:
+        # The reader of our output went away; without this, Python would fail once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
     raise typer.Exit(code)
 
 
@@ -123,10 +128,6 @@ def main() -> None:
         _end("\n".join(error.problems), ExitCode.INVALID_CONFIGURATION)
     except typer.TyperException as error:
         _end(f"error: {error.format_message().rstrip('.')}; see qmljob --help", ExitCode.INVALID_CONFIGURATION)
-    except BrokenPipeError:
-        # The reader of our output went away; without this, Python would fail once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
@@ -140,7 +141,7 @@ def _end(text: str, code: int) -> NoReturn:
 
 
 def _summary(job: QMLJob) -> str:
-    roles = ", ".join(f"{spec.replicas} {role.value}" for role, spec in job.spec.replica_specs.present())
+    roles = ", ".join(f"{spec.replicas} x {role.value}" for role, spec in job.spec.replica_specs.present())
     inference = "" if job.spec.inference is None else ", inference after it"
     return f"job {job.metadata.name} in namespace {job.metadata.namespace} with {roles}{inference}"
 

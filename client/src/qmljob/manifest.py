@@ -47,6 +47,15 @@ class _Loader(yaml.SafeLoader):
             raise _TooDeepError(problem_mark=self.get_mark())
         super().fetch_flow_collection_start(token)
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+        r"""Joins surrogates: JSON writes a character beyond 16 bits as two escapes (`"\ud83d\ude00"`), and is YAML."""
+        text = str(super().construct_scalar(node))
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            problem = "an escape is half of a surrogate pair"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+
 
 class _TooDeepError(yaml.MarkedYAMLError):
     """Brackets are nested too deeply."""
@@ -70,6 +79,8 @@ def load_job(path: Path, *, replicas: int | None = None, namespace: str | None =
     result = parse_job(_with_overrides(document, replicas, namespace), Mode.STRICT)
     if result.job is None or result.errors:
         raise ManifestError(*(f"{path}: {error}" for error in result.errors))
+    if replicas is not None and result.job.spec.replica_specs.worker is None:
+        raise ManifestError(f"{path}: --replicas: the job has no worker role; leave the flag out")
     return result.job
 
 
@@ -161,6 +172,8 @@ def _documents(path: Path, text: str) -> Iterator[int]:
         elif isinstance(event, yaml.DocumentEndEvent):
             yield int(open_nodes[0].nodes > 0)
         elif isinstance(event, yaml.CollectionStartEvent):
+            if len(open_nodes) > DEPTH_LIMIT:
+                raise ManifestError(_too_deep(path, event.start_mark))
             open_nodes.append(_Extent(event.anchor))
         elif isinstance(event, yaml.CollectionEndEvent):
             closed = open_nodes.pop()

@@ -12,8 +12,8 @@ The rules, in the order in which they are tried:
    up after a few. So there is a settle time, unless every replica that started has ended. Then one root cause is
    chosen, and one charge made at most.
 
-A replica in `ps` may be lost or a worker replaced without the gang; that takes a decision about one replica, which this
-module does not have: here every restart is the gang's.
+Every restart here is the gang's. Replacing one worker alone, which a job with `ps` allows, is another kind of decision,
+about a replica, which this module does not have.
 """
 
 import hashlib
@@ -246,9 +246,12 @@ def _action(job: QMLJob, end: ReplicaEnd) -> FailureAction:
 
 
 def _is_disruption(job: QMLJob, end: ReplicaEnd) -> bool:
-    # "Preempted" is how our program answers SIGTERM, which it gets from the cluster. A rule of the user about that code
+    # "Preempted" is how our program answers SIGTERM, which it gets from the cluster. A user's rule that lists the code
     # takes precedence, since his own program may mean something else by it.
-    return end.disruption or (end.exit_code == ExitCode.PREEMPTED and _matching_rule(job, end) is None)
+    if end.disruption or end.exit_code != ExitCode.PREEMPTED:
+        return end.disruption
+    rule = _matching_rule(job, end)
+    return rule is None or rule.on_exit_codes.operator is CodeOperator.NOT_IN
 
 
 def _after_failure(job: QMLJob, gang: GangState, failures: list[ReplicaEnd], base: float) -> RestartGang | FailJob:
@@ -271,7 +274,7 @@ def _after_failure(job: QMLJob, gang: GangState, failures: list[ReplicaEnd], bas
         return RestartGang(False, earliest(disruptions), Reason.DISRUPTED, backoff_seconds(0, uid, base=base))
     causes = [end for end in failures if end.exit_code != ExitCode.LOST_PEER]
     cause = earliest(causes or failures)
-    if causes and _action(job, cause) is FailureAction.FAIL_JOB:
+    if _action(job, cause) is FailureAction.FAIL_JOB:
         return FailJob(_fail_reason(job, cause), cause, _what(gang, cause))
     if _waited_for(gang):
         # Uncharged restarts have no limit, so the delay grows with the attempts instead.
@@ -303,7 +306,13 @@ def _waited_for(gang: GangState) -> bool:
 
 
 def _what(gang: GangState, cause: ReplicaEnd) -> str:
-    return f"{cause.replica.name} ended with {describe(cause.exit_code)} in attempt {gang.attempt}"
+    words = describe(cause.exit_code)
+    if words.startswith("killed"):
+        end = f"was {words}"
+    else:
+        code = f"exit code {cause.exit_code}"
+        end = f"ended with {code}" if words == code else f"ended with {code} ({words})"
+    return f"{cause.replica.name} {end} in attempt {gang.attempt}"
 
 
 def _fail_reason(job: QMLJob, cause: ReplicaEnd) -> Reason:

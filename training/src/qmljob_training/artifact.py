@@ -7,6 +7,7 @@ last: a reader that follows the manifest never sees a torn artifact.
 
 import io
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,11 +109,13 @@ class ArtifactWriter:
     def _is_there(self, manifest: ArtifactManifest, weights: bytes) -> bool:
         try:
             found = ArtifactManifest.model_validate_json(self.store.get(f"{self.stem}.json").data)
+            if (found.uid, found.weights, found.test_split) != (self.uid, manifest.weights, manifest.test_split):
+                return False
             plain = self.store.get(f"{self.stem}{SUFFIX}").data
+            whole = all(matches(file, self.store.get(file.name).data) for file in (found.weights, found.test_split))
         except (ObjectNotFound, ValidationError):
             return False
-        same = (found.uid, found.weights, found.test_split) == (self.uid, manifest.weights, manifest.test_split)
-        return same and plain == weights
+        return whole and plain == weights
 
 
 def read_artifact(location: str) -> Artifact:
@@ -141,9 +144,12 @@ def rebuild(artifact: Artifact, engine: Engine) -> "tf_keras.Model":
         BadArtifactError: the artifact is of another model than this version of the workload builds.
     """
     described = artifact.manifest.model
-    workload: Workload = plugins.load(plugins.WORKLOADS, described.workload, Workload)
     options = model_options(artifact)
-    workload.check(options)
+    try:
+        workload: Workload = plugins.load(plugins.WORKLOADS, described.workload, Workload)
+        workload.check(options)
+    except ConfigurationError as error:
+        raise BadArtifactError(f"artifact {artifact.location}: its model can't be built here: {error}") from error
     if workload.symbols(options) != described.symbols:
         raise BadArtifactError(
             f"artifact {artifact.location}: its circuit has the symbols {_shorten(described.symbols)}, this version of "
@@ -154,6 +160,11 @@ def rebuild(artifact: Artifact, engine: Engine) -> "tf_keras.Model":
         raise BadArtifactError(
             f"artifact {artifact.location}: it has {described.parameters} parameters, this version of "
             f"{described.workload} has {model.count_params()}; use the version that wrote it"
+        )
+    if model.input_shape[1:] != artifact.test_split.features.shape[1:]:
+        raise BadArtifactError(
+            f"artifact {artifact.location}: its test split has {artifact.test_split.features.shape[1]} features, "
+            f"{described.workload} with {described.qubits} qubits takes {model.input_shape[1]}; train again"
         )
     with _h5_file(artifact.weights) as path:
         try:
@@ -190,9 +201,12 @@ def encode_split(split: Split) -> bytes:
 def _decode_split(data: bytes, location: str) -> Split:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            return Split(archive["features"], archive["labels"])
-    except (ValueError, KeyError, OSError, EOFError) as error:
+            split = Split(archive["features"], archive["labels"])
+    except (ValueError, KeyError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise BadArtifactError(f"artifact {location}: its test split can't be read; train again") from error
+    if split.features.ndim != 2 or split.labels.shape != split.features.shape[:1] or not len(split):
+        raise BadArtifactError(f"artifact {location}: its test split holds no labelled examples; train again")
+    return split
 
 
 def _read_manifest(store: Store, stem: str, location: str) -> ArtifactManifest:

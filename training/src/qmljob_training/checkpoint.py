@@ -7,6 +7,7 @@ attempt can't move it back (stores/fencing.py).
 
 import io
 import json
+import zipfile
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ from qmljob_training.stores import ObjectNotFound, Store, put_fenced
 from qmljob_training.strategies.protocol import State
 
 POINTER_NAME = "checkpoint.json"
+_DATA_PREFIX = "checkpoint-"
 _META = "meta"
 _READ_TRIES = 5
 
@@ -53,6 +55,10 @@ class Checkpoint:
     state: State
 
 
+class _MovedError(Exception):
+    """The pointer is not the one that was read."""
+
+
 class CheckpointFolder:
     """A job's checkpoints in a store.
 
@@ -72,7 +78,7 @@ class CheckpointFolder:
         self._kept: list[str] = []
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Writes data, then the pointer; then removes what this process wrote before its last two checkpoints.
+        """Writes data, then the pointer; then removes all but the last two that this process wrote or took over.
 
         Raises:
             StoreError: the store failed; the last checkpoint is still good.
@@ -80,7 +86,7 @@ class CheckpointFolder:
         """
         position = checkpoint.position
         data = encode(checkpoint)
-        file = data_file(f"checkpoint-{position.epoch:05d}-{position.steps:07d}", ".npz", data)
+        file = data_file(f"{_DATA_PREFIX}{position.epoch:05d}-{position.steps:07d}", ".npz", data)
         self.store.put(file.name, data)
         self._point_to(
             CheckpointPointer(
@@ -115,13 +121,37 @@ class CheckpointFolder:
                 continue
             if not matches(pointer.data, data):
                 raise self._bad(f"names {pointer.data.name}, whose sha256 is another one")
-            return pointer, decode(data)
+            try:
+                return pointer, decode(data)
+            except BadArtifactError as error:
+                raise self._bad(f"names {pointer.data.name}, but {error}") from error
         return None
 
-    def claim(self, pointer: CheckpointPointer) -> None:
-        """Makes a found pointer this attempt's own, so that a process of an older attempt can't move it any more."""
-        self._point_to(pointer.model_copy(update={"attempt": self._attempt, "uid": self._uid}))
-        self._kept = [pointer.data.name]
+    def claim(self, pointer: CheckpointPointer) -> bool:
+        """Makes a found pointer this attempt's own, so that a process of an older attempt can't move it any more.
+
+        Returns:
+            False where such a process has just moved it, and may have removed the data that it named: look again.
+
+        Raises:
+            Fenced: a later attempt owns the folder.
+        """
+
+        def unmoved(data: bytes) -> CheckpointPointer:
+            found = CheckpointPointer.model_validate_json(data)
+            if found.attempt <= self._attempt and found != pointer:
+                raise _MovedError
+            return found
+
+        own = pointer.model_copy(update={"attempt": self._attempt, "uid": self._uid})
+        try:
+            put_fenced(self.store, POINTER_NAME, own, unmoved)
+        except _MovedError:
+            return False
+        # What older attempts have left besides goes with the next checkpoints.
+        left = [name for name in self.store.list(_DATA_PREFIX) if name != pointer.data.name]
+        self._kept = [*left, pointer.data.name]
+        return True
 
     def _point_to(self, pointer: CheckpointPointer) -> None:
         put_fenced(self.store, POINTER_NAME, pointer, CheckpointPointer.model_validate_json)
@@ -172,5 +202,5 @@ def decode(data: bytes) -> Checkpoint:
             meta = json.loads(archive[_META].tobytes())
             state = {name.removeprefix("state/"): archive[name] for name in archive.files if name != _META}
         return Checkpoint(Position(**meta["position"]), state)
-    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
-        raise BadArtifactError(f"the checkpoint's data can't be read: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise BadArtifactError(f"its data can't be read ({type(error).__name__})") from error

@@ -42,5 +42,6 @@ def end(program: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> N
 
 
 def _report(error: Exception, code: ExitCode) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    prefix = "" if code is ExitCode.PREEMPTED else "error: "
+    print(f"{prefix}{error}", file=sys.stderr)
     return int(code)

@@ -116,8 +116,8 @@ def read_identity(env: Mapping[str, str]) -> JobIdentity:
     if not (attempt.isascii() and attempt.isdigit()):
         raise ConfigurationError(f"{environment.ATTEMPT}={attempt}: must be a whole number from 0")
     return JobIdentity(
-        namespace=env.get(environment.NAMESPACE, "default"),
-        name=env.get(environment.NAME, "manual"),
+        namespace=env.get(environment.NAMESPACE, "") or "default",
+        name=env.get(environment.NAME, "") or "manual",
         uid=env.get(environment.UID, "") or "manual",
         attempt=int(attempt),
     )

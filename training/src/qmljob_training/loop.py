@@ -76,6 +76,7 @@ class Loop:
         self._on_epoch_begin = on_epoch_begin
         self._on_epoch_end = on_epoch_end
         self._step_seconds = 0.0
+        self._agreed_seconds = 0.0
         self._calls = 0
 
     def run(self, position: Position) -> Position:
@@ -83,6 +84,7 @@ class Loop:
 
         Raises:
             PreemptedError: all workers have stopped together, and the chief has saved.
+            ConfigurationError: the loss is not finite any more.
             LostPeerError, StoreError: see the trainer and the store.
         """
         while position.epoch < self._config.epochs:
@@ -112,6 +114,7 @@ class Loop:
         progress = self._progress(
             position, evaluation, trained - started, time.perf_counter() - trained, position.examples - first_example
         )
+        self._check_finite("validation loss", progress.val_loss, position.steps)
         metrics = {"loss": progress.loss, "sign_accuracy": progress.sign_accuracy}
         metrics |= {"val_loss": progress.val_loss, "val_sign_accuracy": progress.val_sign_accuracy}
         position = Position(epoch=position.epoch + 1, steps=position.steps, metrics=metrics)
@@ -130,11 +133,7 @@ class Loop:
         for squared_error, hit in zip(result.squared_errors, result.hits, strict=True):
             # One by one, in order: the sum must not depend on how steps were cut into calls.
             sums = (sums[0] + float(squared_error), sums[1] + float(hit))
-        if not np.isfinite(sums[0]):
-            raise ConfigurationError(
-                f"the loss is not finite after step {position.steps + part.steps}: lower --learning-rate "
-                f"({self._config.learning_rate}), or look at the data"
-            )
+        self._check_finite("loss", sums[0], position.steps + part.steps)
         position = replace(
             position,
             examples=position.examples + int(part.batch_sizes.sum()),
@@ -144,13 +143,18 @@ class Loop:
         )
         return position, result.stop
 
+    def _check_finite(self, what: str, value: float, steps: int) -> None:
+        if not np.isfinite(value):
+            raise ConfigurationError(
+                f"the {what} is not finite after step {steps}: lower --learning-rate ({self._config.learning_rate}), "
+                "or look at the data"
+            )
+
     def _call_steps(self, done: int) -> int:
         """Returns the length of the next graph call: the same on every worker, since it comes from an agreed number."""
         if self._calls < 2:
             return 1
-        if self._agreed_seconds <= 0.0:
-            return 2
-        steps = max(1, int(CALL_SECONDS / self._agreed_seconds))
+        steps = max(1, int(CALL_SECONDS / self._agreed_seconds)) if self._agreed_seconds > 0.0 else 2
         every = self._config.checkpoint_steps
         return min(steps, every - done % every) if every else steps
 

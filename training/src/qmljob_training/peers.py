@@ -1,74 +1,63 @@
-"""Says who is missing while TensorFlow waits for the gang in silence."""
+"""Waits for the gang before TensorFlow does, and says who is missing.
 
-import os
+TensorFlow waits for a missing peer in silence, without limit, and holds Python's interpreter lock meanwhile: no thread
+could report and no signal handler run. So each replica first listens on its own port in plain Python, until it has
+reached every peer once; then TensorFlow's server takes the port over. A peer that looks a moment later finds that.
+"""
+
 import socket
-import sys
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
-from qmljob_api.exitcodes import ExitCode
+from qmljob_training.errors import LostPeerError
+from qmljob_training.rendezvous import Peer, Rendezvous, bound
 
-from qmljob_training.rendezvous import Peer
+FIRST_REPORT_SECONDS = 3.0
+REPORT_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+_CONNECT_SECONDS = 1.0
 
-REPORT_SECONDS = 4.0
-_PROBE_SECONDS = 1.0
 
-
-class PeerWatch:
-    """A context in which missing peers are reported, and which ends the process when a limit has passed.
-
-    The caller is blocked inside TensorFlow's C++ code, which can't be interrupted: hence a thread, and `os._exit`.
+def wait_for_peers(rendezvous: Rendezvous, limit_seconds: float, say: Callable[[str], None]) -> None:
+    """Returns when every peer has been reached.
 
     Args:
-        peers: whom to wait for.
-        limit_seconds: after this long the process ends with LOST_PEER; 0 means never.
-        say: writes one line.
+        rendezvous: this replica and its peers.
+        limit_seconds: how long to wait; 0 means without limit.
+        say: writes one line of log.
+
+    Raises:
+        ConfigurationError: this replica's own port is taken.
+        LostPeerError: the limit has passed.
     """
-
-    def __init__(self, peers: tuple[Peer, ...], limit_seconds: float, say: Callable[[str], None]) -> None:
-        self._missing = list(peers)
-        self._limit = limit_seconds
-        self._say = say
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="peer-watch", daemon=True)
-
-    def __enter__(self) -> "PeerWatch":
-        if self._missing:
-            self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _watch(self) -> None:
-        started = time.monotonic()
-        while not self._done.wait(REPORT_SECONDS):
+    if rendezvous.port is None or not rendezvous.peers:
+        return
+    started = time.monotonic()
+    report_after = FIRST_REPORT_SECONDS
+    with bound(rendezvous.port, "TF_CONFIG's port") as listener:
+        listener.listen(128)
+        missing = _unreachable(rendezvous.peers)
+        while missing:
             waited = time.monotonic() - started
-            self._missing = [peer for peer in self._missing if not _listens(peer.address)]
-            if self._done.is_set():
-                return
-            self._report(waited)
-            if self._limit and waited > self._limit:
-                self._say(f"gave up waiting for the gang after {self._limit:.0f} s; start all replicas, then try again")
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(ExitCode.LOST_PEER)
-
-    def _report(self, waited: float) -> None:
-        for peer in self._missing:
-            self._say(f"waiting for {peer.name} at {peer.address}, {waited:.0f} s")
-        if not self._missing:
-            self._say(f"every peer answers; waiting for the gang to connect, {waited:.0f} s")
+            if limit_seconds and waited > limit_seconds:
+                names = ", ".join(f"{peer.name} at {peer.address}" for peer in missing)
+                raise LostPeerError(f"{names} did not come within {limit_seconds:.0f} s: start it, then try again")
+            if waited > report_after:
+                report_after = waited + REPORT_SECONDS
+                for peer in missing:
+                    say(f"waiting for {peer.name} at {peer.address}, {waited:.0f} s")
+            time.sleep(_POLL_SECONDS)
+            missing = _unreachable(missing)
 
 
-def _listens(address: str) -> bool:
+def _unreachable(peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
+    return tuple(peer for peer in peers if not _answers(peer.address))
+
+
+def _answers(address: str) -> bool:
     host, port = address.rsplit(":", 1)
     try:
-        with socket.create_connection((host, int(port)), timeout=_PROBE_SECONDS):
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
             return True
     except OSError:
         return False

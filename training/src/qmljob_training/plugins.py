@@ -9,11 +9,18 @@ from qmljob_training.errors import ConfigurationError
 WORKLOADS = "qmljob.workloads"
 STRATEGIES = "qmljob.strategies"
 ENGINES = "qmljob.engines"
+_KINDS = {WORKLOADS: "workload", STRATEGIES: "strategy", ENGINES: "engine"}
 
 
 def names(group: str) -> tuple[str, ...]:
     """Returns the registered names of an entry-point group, sorted."""
     return tuple(sorted({point.name for point in entry_points(group=group)}))
+
+
+def check_known(group: str, name: str) -> None:
+    """Raises ConfigurationError where nothing is registered under `name`; loads nothing."""
+    if name not in names(group):
+        raise ConfigurationError(f"--{_KINDS[group]} {name}: unknown; choose one of: {', '.join(names(group))}")
 
 
 def load(group: str, name: str, protocol: type) -> Any:
@@ -27,10 +34,9 @@ def load(group: str, name: str, protocol: type) -> Any:
     Raises:
         ConfigurationError: no such name, two packages claim it, it can't be imported, or it lacks a member.
     """
-    kind = group.removeprefix("qmljob.").removesuffix("s").replace("strategie", "strategy")
+    kind = _KINDS[group]
     points = {point.value: point for point in entry_points(group=group, name=name)}
-    if not points:
-        raise ConfigurationError(f"--{kind} {name}: unknown; choose one of: {', '.join(names(group))}")
+    check_known(group, name)
     if len(points) > 1:
         claims = " and ".join(f"{_package(point)} ({value})" for value, point in sorted(points.items()))
         raise ConfigurationError(f"--{kind} {name}: claimed by {claims}; uninstall one of them")
@@ -42,8 +48,12 @@ def _instance(kind: str, point: EntryPoint, protocol: type) -> Any:
         factory: Callable[[], Any] = point.load()
         instance = factory()
     except Exception as error:  # whatever a stranger's package raises on import
-        cause = f"{type(error).__name__}: {error}"
-        raise ConfigurationError(f"--{kind} {point.name}: {_package(point)} can't be loaded ({cause})") from error
+        # One line: the first that says something.
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
+        cause = f"{type(error).__name__}: {reason}"
+        raise ConfigurationError(
+            f"--{kind} {point.name}: {_package(point)} can't be loaded ({cause}); repair or uninstall it"
+        ) from error
     missing = sorted(member for member in _members(protocol) if not hasattr(instance, member))
     if missing:
         raise ConfigurationError(

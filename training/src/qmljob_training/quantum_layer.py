@@ -27,7 +27,8 @@ class QuantumLayer(tf_keras.layers.Layer):
         initializer: of the weights; uniform in [0, 2 pi) from `seed` where not given.
 
     Raises:
-        ConfigurationError: a symbol is in both circuits, or the features don't match the encoding's symbols.
+        ConfigurationError: a symbol is in both circuits, the features don't match the encoding's symbols, or an
+            observable can't be read.
     """
 
     def __init__(
@@ -85,5 +86,11 @@ def circuit_model(
         raise ConfigurationError(
             f"feature_symbols {', '.join(features)} are not the encoding's symbols {', '.join(sorted(encoded))}"
         )
-    sums = tuple(term if isinstance(term, cirq.PauliSum) else cirq.PauliSum.from_pauli_strings(term) for term in observables)
+    if not observables:
+        raise ConfigurationError("no observables: give a Pauli string or Pauli sum for each readout")
+    sums = tuple(
+        term if isinstance(term, cirq.PauliSum) else cirq.PauliSum.from_pauli_strings(term) for term in observables
+    )
+    if bad := next((term for term in sums if any(abs(pauli.coefficient.imag) > 0 for pauli in term)), None):
+        raise ConfigurationError(f"observable {bad} is not Hermitian: give its terms real coefficients")
     return CircuitModel(encoding, ansatz, sums, features, tuple(sorted(trained)))

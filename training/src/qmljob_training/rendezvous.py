@@ -37,6 +37,11 @@ class Rendezvous:
     address: str | None
 
     @property
+    def port(self) -> int | None:
+        """This replica's own port; None where there is no TF_CONFIG."""
+        return int(self.address.rsplit(":", 1)[1]) if self.address is not None else None
+
+    @property
     def workers(self) -> int:
         """The number of replicas that compute gradients."""
         return max(1, len(self.trainers))
@@ -69,7 +74,7 @@ def read_rendezvous(env: Mapping[str, str]) -> Rendezvous:
     try:
         config = parse_tf_config(text)
     except TFConfigError as error:
-        raise ConfigurationError(f"{environment.TF_CONFIG}: {error}") from error
+        raise ConfigurationError(str(error)) from error
     job = env.get(environment.NAME, "")
     trainers = tuple(
         Peer(replica_name(job, role, index) if job else f"{role}-{index}", address)
@@ -86,8 +91,13 @@ def read_rendezvous(env: Mapping[str, str]) -> Rendezvous:
     )
 
 
-def check_port(address: str) -> None:
-    """Checks that this replica's own port is free.
+def check_port(port: int, what: str) -> None:
+    """Raises ConfigurationError where `port` is taken on this machine; `what` names it to the user."""
+    bound(port, what).close()
+
+
+def bound(port: int, what: str) -> socket.socket:
+    """Returns a socket that holds a port of this machine.
 
     gRPC binds with SO_REUSEPORT: a second server on the same port would start without an error and take away part of
     the connections. SO_REUSEADDR alone tells a listening socket from one that is merely in TIME_WAIT.
@@ -95,18 +105,13 @@ def check_port(address: str) -> None:
     Raises:
         ConfigurationError: another process listens there.
     """
-    port = int(address.rsplit(":", 1)[1])
-    check_free(port, "TF_CONFIG's port")
-
-
-def check_free(port: int, what: str) -> None:
-    """Raises ConfigurationError where `port` is taken on this machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError as error:
-            raise ConfigurationError(
-                f"{what} {port} can't be used ({error.strerror}): end the process that listens there, "
-                "or choose another port"
-            ) from error
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        holder.bind(("0.0.0.0", port))  # as TensorFlow's server does
+    except OSError as error:
+        holder.close()
+        raise ConfigurationError(
+            f"{what} {port} can't be used ({error.strerror}): end the process that listens there, or choose another port"
+        ) from error
+    return holder

@@ -16,10 +16,10 @@ from qmljob_training.errors import BadArtifactError, ConfigurationError
 from qmljob_training.event_files import EventFiles
 from qmljob_training.flags import TrainingConfig, parse_flags
 from qmljob_training.loop import Loop, LoopConfig
-from qmljob_training.peers import PeerWatch
+from qmljob_training.peers import wait_for_peers
 from qmljob_training.preemption import StopRequest
 from qmljob_training.progress import ProgressReporter, say
-from qmljob_training.rendezvous import Rendezvous, check_free, check_port, read_rendezvous
+from qmljob_training.rendezvous import Rendezvous, check_port, read_rendezvous
 from qmljob_training.stores import open_store
 from qmljob_training.strategies.protocol import Evaluation, Strategy, Trainer
 from qmljob_training.workloads.protocol import DataSet, Workload
@@ -76,13 +76,14 @@ def make_plan(config: TrainingConfig, rendezvous: Rendezvous) -> Plan:
     strategy: Strategy = plugins.load(plugins.STRATEGIES, config.strategy, Strategy)
     strategy.check(rendezvous)
     workload: Workload = plugins.load(plugins.WORKLOADS, config.workload, Workload)
+    plugins.check_known(plugins.ENGINES, config.engine)  # loaded when TensorFlow is set up; a typing error shows now
     workload.check(config.options)
     data = workload.data(config.options)
     _check_batches(config, rendezvous, len(data.train))
-    if rendezvous.address is not None:
-        check_port(rendezvous.address)
+    if rendezvous.port is not None:
+        check_port(rendezvous.port, "TF_CONFIG's port")
     if config.profiler_port is not None:
-        check_free(config.profiler_port, "--profiler-port")
+        check_port(config.profiler_port, "--profiler-port")
     chief = rendezvous.is_chief
     return Plan(
         config=config,
@@ -137,17 +138,15 @@ def _artifact_writer(config: TrainingConfig, location: str) -> ArtifactWriter:
 def _join(plan: Plan, stop: StopRequest) -> Trainer:
     config = plan.config
     runtime.configure(config.threads)
-    with PeerWatch(plan.rendezvous.peers, config.peer_timeout_seconds, say):
-        plan.strategy.connect(plan.rendezvous)
+    wait_for_peers(plan.rendezvous, config.peer_timeout_seconds, say)
+    plan.strategy.connect(plan.rendezvous)
     stop.install()
     if config.profiler_port is not None:
         import tensorflow as tf
 
         tf.profiler.experimental.server.start(config.profiler_port)
     engine: Engine = plugins.load(plugins.ENGINES, config.engine, Engine)
-    return plan.strategy.trainer(
-        lambda: plan.workload.model(config.options, engine), plan.data, config.learning_rate
-    )
+    return plan.strategy.trainer(lambda: plan.workload.model(config.options, engine), plan.data, config.learning_rate)
 
 
 def _restore(plan: Plan, trainer: Trainer) -> Position:
@@ -169,9 +168,9 @@ def _read_checkpoint(plan: Plan, trainer: Trainer) -> Position:
             continue
         pointer, checkpoint = found
         _check_same_model(plan, folder, pointer)
+        if folder is plan.checkpoints and plan.rendezvous.is_chief and not folder.claim(pointer):
+            return _read_checkpoint(plan, trainer)
         trainer.restore(checkpoint.state)
-        if folder is plan.checkpoints and plan.rendezvous.is_chief:
-            folder.claim(pointer)
         return checkpoint.position
     return Position()
 

@@ -22,7 +22,7 @@ class StoreInUseError(Exception):
 
 
 class IdentityError(Exception):
-    """The store's record of the job can't be read or written."""
+    """The store can't be written, or its record of the job is damaged."""
 
 
 class _Stored(BaseModel):
@@ -47,11 +47,11 @@ class Identity:
         return self.next_attempt > 0
 
     def starting(self, attempt: int) -> None:
-        """Notes that an attempt starts; must return before its first process does."""
+        """Notes that an attempt starts; call it before its first process starts. Raises OSError (a full disk)."""
         _write(self.path, _Stored(uid=self.uid, attempt=attempt))
 
     def finished(self, attempt: int) -> None:
-        """Notes that the job succeeded: the next run under its name is a new job."""
+        """Notes that the job succeeded: the next run under its name is a new job. Raises OSError."""
         _write(self.path, _Stored(uid=self.uid, attempt=attempt, finished=True))
 
 
@@ -94,11 +94,8 @@ def _read(path: Path) -> _Stored | None:
 
 def _write(path: Path, stored: _Stored) -> None:
     temporary = path.with_suffix(".new")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(stored.model_dump_json() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise IdentityError(f"{path}: can't be written: {error.strerror}") from None
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(stored.model_dump_json() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

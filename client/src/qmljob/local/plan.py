@@ -73,7 +73,7 @@ def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _template_problems(path: str, template: Mapping[str, Any]) -> Iterator[str]:
     pod = _mapping(template.get("spec"))
-    for field, word in (("volumes", "volumes"), ("initContainers", "an init container")):
+    for field, word in (("volumes", "a volume"), ("initContainers", "an init container")):
         if pod.get(field):
             yield f"{path}.spec.{field}: {word} {_NEEDS_CLUSTER}"
     containers = _mappings(pod.get("containers"))

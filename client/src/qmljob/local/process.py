@@ -16,11 +16,13 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from qmljob.local.plan import ProcessPlan
+from qmljob_api.progress import PROGRESS_VERSION
 
 LINE_LIMIT = 16_384
 """Characters of a line; a longer one is cut into several."""
 
 TAIL_LINES = 10
+_TAIL_WIDTH = 500
 _UNREAD_LINES = 1_000
 _DRAIN_SECONDS = 2.0
 _LAUNCHER = Path(__file__).with_name("launch.py")
@@ -104,7 +106,8 @@ class Process:
 
     def accept(self, line: Line) -> None:
         """Notes that a line was taken from the inbox, so that the reader may deliver another."""
-        self.tail.append(line.text)
+        if f'"{PROGRESS_VERSION}"' not in line.text:
+            self.tail.append(line.text[:_TAIL_WIDTH])
         self._unread.release()
 
     def _read(self) -> None:

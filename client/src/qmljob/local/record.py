@@ -1,5 +1,6 @@
 """`run.json`: what happened in a local run, for the report and for whoever looks later."""
 
+import json
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -26,8 +27,7 @@ class Phase(StrEnum):
 
 
 class _Record(BaseModel):
-    # A diverged loss is NaN or infinite; JSON's null would not be read back as a number.
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class ReplicaRecord(_Record):
@@ -109,7 +109,8 @@ def utc_now() -> datetime:
 def write_record(folder: Path, record: RunRecord) -> None:
     """Writes `run.json`; a reader sees the old or the new one, whole."""
     temporary = folder / (RUN_FILE + ".new")
-    temporary.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    # Not model_dump_json: it makes null of a diverged loss (NaN), which is not read back as a number.
+    temporary.write_text(json.dumps(record.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
     temporary.replace(folder / RUN_FILE)
 
 

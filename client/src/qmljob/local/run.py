@@ -32,6 +32,11 @@ DEFAULT_THREADS = 1
 """Of our training program, where the manifest doesn't say."""
 
 FAILURE = 1
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class RunFolderError(Exception):
+    """The run's folder can't be made."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,12 @@ def run_job(job: QMLJob, options: Options, output: Output) -> int:
     """Runs the job to its end and returns the exit code of the command.
 
     Raises:
-        StoreInUseError, IdentityError: the store can't be used.
+        StoreInUseError, IdentityError, RunFolderError: the store or the run's folder can't be used.
         NoFreePortError, OSError: this machine can't start the processes or write the record.
     """
     folders = options.folders
     with open_identity(folders.store, job.metadata.namespace, job.metadata.name) as identity:
-        (folders.run / "logs").mkdir(parents=True, exist_ok=True)
+        _make(folders.run)
         metadata = job.metadata.model_copy(update={"uid": identity.uid})
         run = _Run(job.model_copy(update={"metadata": metadata}), options, identity, output)
         try:
@@ -78,6 +83,13 @@ def run_job(job: QMLJob, options: Options, output: Output) -> int:
         finally:
             run.gang.kill()
             output.close()
+
+
+def _make(folder: Path) -> None:
+    try:
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{folder}: can't be made: {error.strerror}; choose another by --report") from None
 
 
 class _Run:
@@ -228,8 +240,9 @@ class _Run:
         )
 
     def _give_advice(self, plans: Mapping[Replica, ProcessPlan]) -> None:
-        threads = threads_of(self.record.command) or DEFAULT_THREADS
-        better = advice(len(plans), threads, available_cores())
+        ours = "qmljob_training" in self.record.command
+        threads = threads_of(self.record.command) or (DEFAULT_THREADS if ours else None)
+        better = None if threads is None else advice(len(plans), threads, available_cores())
         if better is not None:
             self.output.status(f"hint: {better}")
         if self.identity.resumed:
@@ -256,8 +269,11 @@ def _interrupts(inbox: Inbox) -> Iterator[None]:
     def handle(number: int, _: FrameType | None) -> None:
         inbox.put(Interrupted(number))
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in signals}
+    # What is ignored stays ignored: that is how nohup asks a program to outlive its terminal.
+    asked = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in asked}
+    # Where a parent ignores the end of children, and we inherit it, the kernel would drop the exit codes of ours.
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         yield
     finally:

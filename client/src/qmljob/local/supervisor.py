@@ -186,8 +186,10 @@ class Supervisor:
             verdict = self._watch(state, replicas, ends)
             if isinstance(verdict, Succeed):
                 ends += [(end, False) for end in self._gang.linger(self._timing.linger)]
-            patient = isinstance(verdict, Stopped)
-            grace = self._timing.stop_grace if patient else self._timing.restart_grace
+            grace = self._timing.restart_grace
+            if isinstance(verdict, Stopped):
+                grace = self._timing.stop_grace
+                self._status(f"stopping: up to {grace:.0f} s for a checkpoint; Ctrl-C once more ends it at once")
             ends += [(end, True) for end in self._gang.stop(grace)]
         finally:
             self._gang.kill()

@@ -1,12 +1,6 @@
-"""The report of a run."""
+"""The report of a run: one HTML file that holds everything, and its figures as PNG files beside it."""
 
-from pathlib import Path
+from qmljob.report.errors import ReportError
+from qmljob.report.write import write_report
 
-
-class ReportError(Exception):
-    """The report can't be written; the text says why."""
-
-
-def write_report(run_dir: Path) -> Path:
-    """Returns the record of the run, which is all there is to report."""
-    return run_dir / "run.json"
+__all__ = ["ReportError", "write_report"]

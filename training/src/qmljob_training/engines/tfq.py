@@ -4,6 +4,7 @@ The whole register is simulated once for each example and step. Gradients are by
 of about three forward runs, where the parameter shift rule would need two runs a symbol.
 """
 
+import cirq
 import sympy
 import tensorflow as tf
 
@@ -23,7 +24,7 @@ class TfqEngine:
 
         op = tfq.differentiators.Adjoint().generate_differentiable_op(analytic_op=tfq.get_expectation_op())
         try:
-            circuit = tfq.convert_to_tensor([model.encoding + model.ansatz])
+            circuit = tfq.convert_to_tensor([_whole_circuit(model)])
             observables = tfq.convert_to_tensor([list(model.observables)])
         except (ValueError, TypeError) as error:
             reason = str(error).splitlines()[0]
@@ -37,3 +38,19 @@ class TfqEngine:
             return op(tf.tile(circuit, [batch]), names, values, tf.tile(observables, [batch, 1]))
 
         return expectation
+
+
+def _whole_circuit(model: CircuitModel) -> cirq.Circuit:
+    """Returns encoding and ansatz as one circuit; raises ConfigurationError where it is not unitary."""
+    circuit = model.encoding + model.ansatz
+    # TensorFlow Quantum drops measurements in silence, and finds channels only when it simulates.
+    for operation in circuit.all_operations():
+        if cirq.is_measurement(operation) or not cirq.has_unitary(_with_numbers(operation)):
+            raise ConfigurationError(f"engine tfq can't simulate this circuit: {operation} is not unitary; remove it")
+    # It also knows only those qubits that a gate acts on; an observable may be on another one.
+    idle = {qubit for observable in model.observables for qubit in observable.qubits} - circuit.all_qubits()
+    return circuit + cirq.Circuit(cirq.I.on_each(sorted(idle)))
+
+
+def _with_numbers(operation: cirq.Operation) -> cirq.Operation:
+    return cirq.resolve_parameters(operation, dict.fromkeys(cirq.parameter_names(operation), 0.25))

@@ -131,7 +131,7 @@ class FileStore:
                     found = _generation(path)
                     if expected is not None and found != expected:
                         raise PreconditionFailed(
-                            f"{self._location}/{name} has generation {found}, not {expected}: read it again"
+                            f"{self._location}/{name} no longer has generation {expected}: read it again"
                         )
                     generation = _stamp(descriptor, after=max(found, _last_issued(lock)))
                     os.pwrite(lock, b"%020d" % generation, 0)

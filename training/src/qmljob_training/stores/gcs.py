@@ -15,14 +15,14 @@ import base64
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
 import google.auth.exceptions
 import google_crc32c
 import requests
-from google.api_core.exceptions import GoogleAPIError, NotFound
+from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, NotFound
 from google.api_core.exceptions import PreconditionFailed as Changed
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption
@@ -32,6 +32,10 @@ from .errors import ObjectNotFound, PreconditionFailed, StoreError, StoreMisconf
 from .protocol import RESERVED_PREFIX, Generation, RetrySettings, StoredObject, check_name
 
 _NONCE = "qmljob-write"
+_ONE_REQUEST = 8 * 1024 * 1024
+"""Bytes that the library sends in one request; more goes by a session of several."""
+_UPLOAD_TRIES = 3
+"""A session may be lost by the service; the upload then begins anew."""
 _READ_TRIES = 5
 """An object replaced between the two requests of a read, or damaged on the way, is read again."""
 
@@ -111,36 +115,54 @@ class GcsStore:
         with self._advice():
             blob = self._bucket.blob(key)
             blob.upload_from_string(b"qmljob", checksum="crc32c", **self._call)
-            blob.delete(**self._call)
+            with suppress(NotFound):  # an earlier try removed it
+                blob.delete(**self._call)
 
     def _key(self, name: str) -> str:
         return self._prefix + check_name(name)
 
     def _upload(self, name: str, data: bytes, expected: Generation | None, content_type: str) -> Generation:
-
         key, nonce = self._key(name), uuid.uuid4().hex
         with self._advice():
-            blob = self._bucket.blob(key)
-            blob.metadata = {_NONCE: nonce}
+            written = self._send_or_find(key, nonce, data, expected, content_type)
+        if written is None:
+            raise PreconditionFailed(f"{self.location}/{name} no longer has generation {expected}: read it again")
+        if written.crc32c is not None and written.crc32c != _crc32c(data):
+            raise StoreUnavailable(f"{self.location}/{name}: data was damaged on its way to the bucket; write it again")
+        return int(written.generation)
+
+    def _send_or_find(
+        self, key: str, nonce: str, data: bytes, expected: Generation | None, content_type: str
+    ) -> storage.Blob | None:
+        """Uploads, or finds that a try whose answer was lost has; returns None if the precondition does not hold."""
+        for tries_left in reversed(range(_UPLOAD_TRIES)):
             try:
-                blob.upload_from_string(
-                    data, content_type=content_type, if_generation_match=expected, checksum="crc32c", **self._call
-                )
-            except Changed:
+                return self._send(key, nonce, data, expected, content_type)
+            except GoogleAPICallError as error:
+                if error.code not in {404, 410, 412}:
+                    raise
                 found = self._bucket.get_blob(key, **self._call)
-                if found is None or (found.metadata or {}).get(_NONCE) != nonce:
-                    generation = 0 if found is None else found.generation
-                    raise PreconditionFailed(
-                        f"{self.location}/{name} has generation {generation}, not {expected}: read it again"
-                    ) from None
-                blob = found
-        if blob.crc32c is not None and blob.crc32c != _crc32c(data):
-            raise StoreUnavailable(f"{self.location}/{name} was damaged on its way to the bucket: write it again")
-        return int(blob.generation)
+                if found is not None and (found.metadata or {}).get(_NONCE) == nonce:
+                    return found
+                if error.code == 412:
+                    return None
+                if not tries_left or len(data) <= _ONE_REQUEST:
+                    raise  # no such bucket; a larger upload may also have lost its session, and begins anew
+        return None
+
+    def _send(self, key: str, nonce: str, data: bytes, expected: Generation | None, content_type: str) -> storage.Blob:
+        """Uploads once; returns what the bucket says it has now."""
+        blob = self._bucket.blob(key)
+        blob.metadata = {_NONCE: nonce}
+        # For an upload of several requests the library compares checksums when all is done, and then deletes whatever
+        # the name holds. The declared checksum makes the bucket refuse damaged data instead.
+        small = len(data) <= _ONE_REQUEST
+        checks = {"checksum": "crc32c"} if small else {"checksum": None, "crc32c_checksum_value": _crc32c(data)}
+        blob.upload_from_string(data, content_type=content_type, if_generation_match=expected, **checks, **self._call)
+        return blob
 
     def _download(self, key: str, generation: Generation) -> bytes | None:
         """Returns the bytes of one generation; None if it is no longer the object's, or came damaged."""
-
         # A fresh blob, so that the address is built from our endpoint and not taken from the metadata's mediaLink.
         blob = self._bucket.blob(key, generation=generation)
         try:
@@ -158,7 +180,6 @@ class GcsStore:
     @cached_property
     def _call(self) -> dict[str, Any]:
         """The arguments that every request gets."""
-
         settings = self._settings
         retry = DEFAULT_RETRY.with_timeout(settings.deadline).with_delay(
             initial=settings.initial_delay, maximum=settings.maximum_delay
@@ -167,19 +188,19 @@ class GcsStore:
 
     @cached_property
     def _bucket(self) -> storage.Bucket:
-
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
         if emulator and not emulator.startswith(("http://", "https://")):
             raise StoreMisconfigured(
                 f"STORAGE_EMULATOR_HOST={emulator}: begin it with http://, as in http://127.0.0.1:4443"
             )
+        # Else the library asks for the bucket's own metadata in the background, which needs one permission more.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         # project=None: no call here needs a project, and looking for one can take seconds.
         return storage.Client(project=None).bucket(self._bucket_name)
 
     @contextmanager
     def _advice(self) -> Iterator[None]:
         """Turns the library's errors into a store's."""
-
         try:
             yield
         except StoreError:

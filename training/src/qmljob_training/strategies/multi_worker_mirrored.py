@@ -37,7 +37,12 @@ class MultiWorkerMirrored:
         communication = tf.distribute.experimental.CommunicationImplementation.RING
         options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
         self._rendezvous = rendezvous
-        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        try:
+            with _peers_may_be_lost(tf):
+                self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        except (tf.errors.UnknownError, tf.errors.InternalError) as error:
+            reason = str(error.message).strip().splitlines()[0][:200]
+            raise ConfigurationError(f"TensorFlow's server can't start at {rendezvous.address}: {reason}") from error
 
     def trainer(self, build_model: Callable[[], Any], data: DataSet, learning_rate: float) -> Trainer:
         return MirroredTrainer(self._strategy, self._rendezvous, build_model, data, learning_rate)

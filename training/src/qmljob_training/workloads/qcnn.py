@@ -40,9 +40,25 @@ class _QcnnBase:
     def ansatz(self, bits: list[cirq.GridQubit]) -> cirq.Circuit:
         return qcnn_circuits.multi_readout(bits)
 
+    def layers(self, qubits: int) -> int:
+        """Returns the number of convolutions, each with its pooling."""
+        return 1
+
     def circuits(self, options: WorkloadOptions) -> dict[str, cirq.Circuit]:
         bits = cluster_excitation.register(options.qubits)
-        return {"Encoding": cluster_excitation.encoding(bits), "Ansatz": self.ansatz(bits)}
+        symbols = qcnn_circuits.ansatz_symbols(1)
+        first = "" if self.layers(options.qubits) == 1 else " of the first layer"
+        return {
+            "Encoding": cluster_excitation.encoding(bits),
+            "Ansatz in blocks": qcnn_circuits.blocks(bits, self.layers(options.qubits)),
+            f"Two-qubit unitary U{first}": qcnn_circuits.two_qubit_unitary(
+                bits[:2], symbols[: qcnn_circuits.CONVOLUTION_SYMBOLS]
+            ),
+            f"Pooling P{first}, of qubit 0 into qubit 1": qcnn_circuits.two_qubit_pool(
+                *bits[:2], symbols[qcnn_circuits.CONVOLUTION_SYMBOLS :]
+            ),
+            "Ansatz": self.ansatz(bits),
+        }
 
     def symbols(self, options: WorkloadOptions) -> tuple[str, ...]:
         return tuple(sorted(cirq.parameter_names(self.ansatz(cluster_excitation.register(options.qubits)))))
@@ -99,6 +115,9 @@ class PureQcnn(_QcnnBase):
 
     def ansatz(self, bits: list[cirq.GridQubit]) -> cirq.Circuit:
         return qcnn_circuits.purely_quantum(bits)
+
+    def layers(self, qubits: int) -> int:
+        return qubits.bit_length() - 1
 
     def model(self, options: WorkloadOptions, engine: Engine) -> Any:
         import tf_keras as keras

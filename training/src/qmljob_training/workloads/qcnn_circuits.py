@@ -56,13 +56,18 @@ def two_qubit_pool(source: cirq.Qid, sink: cirq.Qid, symbols: Symbols) -> cirq.C
 
 
 def convolution(bits: Bits, symbols: Symbols) -> cirq.Circuit:
-    """The same two-qubit unitary on all neighbours of the ring: even pairs first, then odd pairs.
+    """The same two-qubit unitary on all neighbours of the ring (see `neighbours`)."""
+    return cirq.Circuit(two_qubit_unitary(pair, symbols) for pair in neighbours(bits))
+
+
+def neighbours(bits: Bits) -> list[tuple[cirq.Qid, cirq.Qid]]:
+    """Returns the pairs of a ring: even pairs first, then odd pairs.
 
     With an odd number of bits the pair that closes the ring is left out, as `zip` does in the tutorial.
     """
     even = zip(bits[0::2], bits[1::2], strict=False)
     odd = zip(bits[1::2], [*bits[2::2], bits[0]], strict=False)
-    return cirq.Circuit(two_qubit_unitary(pair, symbols) for pair in (*even, *odd))
+    return [*even, *odd]
 
 
 def pooling(sources: Bits, sinks: Bits, symbols: Symbols) -> cirq.Circuit:
@@ -93,4 +98,42 @@ def purely_quantum(bits: Bits) -> cirq.Circuit:
     for index in range(rounds):
         circuit += layer(remaining, symbols[index * LAYER_SYMBOLS : (index + 1) * LAYER_SYMBOLS])
         remaining = remaining[len(remaining) // 2 :]
+    return circuit
+
+
+class Block(cirq.Gate):
+    """A two-qubit circuit that is drawn as one box.
+
+    Args:
+        wires: what is drawn on the first and the second qubit.
+        circuit: on LineQubit 0 and 1.
+    """
+
+    def __init__(self, wires: tuple[str, str], circuit: cirq.Circuit) -> None:
+        self.wires = wires
+        self.circuit = circuit
+
+    def _num_qubits_(self) -> int:
+        return 2
+
+    def _decompose_(self, qubits: Bits) -> list[cirq.Operation]:
+        placed = self.circuit.transform_qubits(dict(zip(cirq.LineQubit.range(2), qubits, strict=True)))
+        return list(placed.all_operations())
+
+    def _circuit_diagram_info_(self, args: cirq.CircuitDiagramInfoArgs) -> cirq.CircuitDiagramInfo:
+        return cirq.CircuitDiagramInfo(wire_symbols=self.wires)
+
+
+def blocks(bits: Bits, layers: int) -> cirq.Circuit:
+    """The ansatz of `layers` layers with a box for each two-qubit unitary (U) and each pooling (P, the dot its source)."""
+    circuit, pair, symbols = cirq.Circuit(), cirq.LineQubit.range(2), ansatz_symbols(layers)
+    for index in range(layers):
+        own = symbols[index * LAYER_SYMBOLS : (index + 1) * LAYER_SYMBOLS]
+        number = str(index + 1) if layers > 1 else ""
+        unitary = Block((f"U{number}", f"U{number}"), two_qubit_unitary(pair, own[:CONVOLUTION_SYMBOLS]))
+        pool = Block(("@", f"P{number}"), two_qubit_pool(*pair, own[CONVOLUTION_SYMBOLS:]))
+        half = len(bits) // 2
+        circuit.append(unitary(*both) for both in neighbours(bits))
+        circuit.append(pool(*both) for both in zip(bits[:half], bits[half:], strict=False))
+        bits = bits[half:]
     return circuit

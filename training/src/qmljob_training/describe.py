@@ -1,0 +1,137 @@
+"""`python -m qmljob_training describe`: what there is to show of an artifact, as one JSON document or in a few lines."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from qmljob_api.description import ArtifactDescription, Predictions, Readouts
+
+from qmljob_training import drawing, plugins, runtime
+from qmljob_training.artifact import Artifact, model_options, read_artifact, rebuild
+from qmljob_training.engines.protocol import Engine
+from qmljob_training.errors import ConfigurationError
+from qmljob_training.flags import whole_number
+from qmljob_training.workloads.protocol import Split, Workload
+
+BATCH = 64
+"""Examples simulated at once: bounds the memory of a large split."""
+
+TEXT_COLUMNS = 120
+"""Circuits that are wider than this are left out of the summary for a person."""
+
+
+@dataclass(frozen=True)
+class DescribeConfig:
+    """The flags. threads: None means as many as training had, which gives the same bits."""
+
+    artifact: str
+    json: bool
+    threads: int | None
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Reads an artifact, answers its test split before and after training, and prints the description.
+
+    Raises:
+        ProgramError, StoreError: what is wrong with the flags, the store or the artifact.
+    """
+    config = parse_flags(arguments)
+    artifact = read_artifact(config.artifact)
+    runtime.configure(config.threads or artifact.manifest.run.threads)
+    description = describe(artifact)
+    print(description.model_dump_json() if config.json else summary(description), flush=True)
+
+
+def parse_flags(arguments: Sequence[str]) -> DescribeConfig:
+    """Parses the flags; raises ConfigurationError."""
+    parser = _Parser(
+        prog="python -m qmljob_training describe",
+        description="Describe an artifact: its circuits, and its answers before and after training.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--artifact", metavar="LOCATION", help="gs:// or file:// location of the weights")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, with circuits and answers")
+    parser.add_argument("--threads", type=whole_number("--threads", 1), help="of TensorFlow (default: as in training)")
+    given = parser.parse_args(arguments)
+    if not given.artifact:
+        raise ConfigurationError("--artifact is missing: name the weights to describe")
+    return DescribeConfig(given.artifact, given.json, given.threads)
+
+
+def describe(artifact: Artifact) -> ArtifactDescription:
+    """Returns the description of a checked artifact.
+
+    `before` is the workload's new model: its initial weights come from the artifact's seed, as training's did.
+
+    Raises:
+        ProgramError: the workload or engine is not installed, or the artifact is of another model.
+    """
+    manifest, options = artifact.manifest, model_options(artifact)
+    workload: Workload = plugins.load(plugins.WORKLOADS, manifest.model.workload, Workload)
+    engine: Engine = plugins.load(plugins.ENGINES, manifest.run.engine, Engine)
+    # Checked before a new model is made: that one knows nothing of what is wrong with the artifact.
+    trained = rebuild(artifact, engine)
+    before, after = (_answers(model, artifact.test_split) for model in (workload.model(options, engine), trained))
+    circuits = workload.circuits(options)
+    abbreviations = drawing.abbreviate(circuits.values(), workload.symbols(options))
+    return ArtifactDescription(
+        artifact=artifact.location,
+        model=manifest.model,
+        run=manifest.run,
+        metrics=manifest.metrics,
+        abbreviations={short: name for name, short in abbreviations.items()},
+        circuits=tuple(drawing.draw(title, circuit, abbreviations) for title, circuit in circuits.items()),
+        readouts=Readouts(
+            labels=artifact.test_split.labels.tolist(), before=before.readouts.tolist(), after=after.readouts.tolist()
+        ),
+        predictions=Predictions(before=before.predictions.tolist(), after=after.predictions.tolist()),
+    )
+
+
+def summary(description: ArtifactDescription) -> str:
+    """Returns the description in a few lines for a person."""
+    model, run = description.model, description.run
+    lines = [
+        f"artifact {description.artifact}: {model.workload}, {model.qubits} qubits, {model.parameters} parameters "
+        f"({len(model.symbols)} symbols)",
+        f"trained for {run.epochs} epochs by {run.workers} worker(s), seed {run.seed}, engine {run.engine}",
+        f"mean squared error on its {len(description.readouts.labels)} test examples: "
+        f"{_error(description, 'before'):.6f} before training, {_error(description, 'after'):.6f} after",
+    ]
+    for circuit in description.circuits:
+        lines.append(f"{circuit.title}: {circuit.qubits} qubits, {circuit.moments} moments, {circuit.gates} gates")
+        rows = circuit.text.splitlines()
+        lines += [f"  {row}" for row in rows if max(map(len, rows)) <= TEXT_COLUMNS]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """predictions: float64 [examples]; readouts: float64 [examples, readouts]."""
+
+    predictions: NDArray[np.float64]
+    readouts: NDArray[np.float64]
+
+
+def _answers(model: Any, split: Split) -> _Answers:
+    import tensorflow as tf
+
+    answer = tf.function(lambda features: model(features, training=False), reduce_retracing=True)
+    parts = [answer(tf.constant(split.features[first : first + BATCH])) for first in range(0, len(split), BATCH)]
+    predictions, readouts = (
+        np.concatenate([part[which].numpy().astype(np.float64) for part in parts]) for which in (0, 1)
+    )
+    return _Answers(predictions, readouts.reshape(len(split), -1))
+
+
+def _error(description: ArtifactDescription, when: str) -> float:
+    predictions = np.array(getattr(description.predictions, when))
+    return float(np.mean(np.square(predictions - np.array(description.readouts.labels))))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(f"{message}; see python -m qmljob_training describe --help")
