@@ -111,7 +111,10 @@ def check_equal(seed: int, folder: Path, undisturbed: Outcome) -> None:
     planned = schedule(seed)
     outcome = train(folder, planned)
     for number, kill in enumerate(outcome.fired):
-        print(f"schedule {seed}, kill {number}: worker {kill['victim']}, epoch {kill['epoch']}, step {kill['step']}, ", end="")
+        print(
+            f"schedule {seed}, kill {number}: worker {kill['victim']}, epoch {kill['epoch']}, step {kill['step']}, ",
+            end="",
+        )
         print(f"attempt {kill['attempt']}: {kill['phase']}")
     assert [(kill["victim"], kill["phase"]) for kill in outcome.fired] == [(k.victim, k.phase) for k in planned]
     assert [kill["attempt"] for kill in outcome.fired] == list(range(KILLS)), "each kill ended an attempt of its own"

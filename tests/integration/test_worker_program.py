@@ -56,7 +56,9 @@ class TestTraining:
 
     def test_a_json_line_an_epoch(self, one_worker: tuple[Path, Ended]) -> None:
         lines = one_worker[1].progress
-        assert [(line.epoch, line.step, line.epochs) for line in lines] == [(e, 4 * e, EPOCHS) for e in range(1, EPOCHS + 1)]
+        assert [(line.epoch, line.step, line.epochs) for line in lines] == [
+            (e, 4 * e, EPOCHS) for e in range(1, EPOCHS + 1)
+        ]
         assert lines[-1].loss < lines[0].loss
 
     def test_one_worker_and_two_give_the_same_values(
@@ -160,7 +162,14 @@ class TestEventFiles:
         steps = [4 * epoch for epoch in range(1, EPOCHS + 1)]
         tags = events.Tags()
         assert tags["graph"]
-        expected = {"loss/training", "loss/validation", "sign accuracy/training", "learning rate", "readouts/0", "readouts/1"}
+        expected = {
+            "loss/training",
+            "loss/validation",
+            "sign accuracy/training",
+            "learning rate",
+            "readouts/0",
+            "readouts/1",
+        }
         assert expected <= set(tags["tensors"])
         for tag in expected:
             assert [event.step for event in events.Tensors(tag)] == steps, tag
@@ -212,13 +221,19 @@ class TestRefusals:
         [
             pytest.param("{", ["TF_CONFIG", "JSON"], id="not JSON"),
             pytest.param(
-                '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 3}}', ["TF_CONFIG", "3"], id="index"
+                '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 3}}',
+                ["TF_CONFIG", "3"],
+                id="index",
             ),
             pytest.param(
-                '{"cluster": {"wroker": ["a:1"]}, "task": {"type": "wroker", "index": 0}}', ["TF_CONFIG", "wroker"], id="role"
+                '{"cluster": {"wroker": ["a:1"]}, "task": {"type": "wroker", "index": 0}}',
+                ["TF_CONFIG", "wroker"],
+                id="role",
             ),
             pytest.param(
-                '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}', ["evaluator"], id="evaluator"
+                '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}',
+                ["evaluator"],
+                id="evaluator",
             ),
             pytest.param(
                 '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}', ["ps"], id="ps"
@@ -245,7 +260,11 @@ class TestRefusals:
 
     def test_a_missing_peer_is_named_while_waiting_and_the_wait_has_a_limit(self) -> None:
         ports = programs.free_ports(2)
-        env = {environment.NAME: "qcnn", environment.PEER_TIMEOUT_SECONDS: "5", "TF_CONFIG": programs.tf_config(ports, 0)}
+        env = {
+            environment.NAME: "qcnn",
+            environment.PEER_TIMEOUT_SECONDS: "5",
+            "TF_CONFIG": programs.tf_config(ports, 0),
+        }
         ended = train(*SMALL, env=env)
         assert f"waiting for qcnn-worker-1 at 127.0.0.1:{ports[1]}, 3 s" in ended.stderr
         ended.check_refusal(ExitCode.LOST_PEER, "qcnn-worker-1", "did not come within 5 s")

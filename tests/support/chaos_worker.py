@@ -118,12 +118,12 @@ class ChaosTrainer:
             return {name: value for name, value in state.items() if name.startswith("model/") or "iteration" in name}
         return state
 
-    def barrier(self) -> None:
-        # The last barrier is where workers wait for the chief's upload.
+    def exchange(self, value: int) -> Any:
+        # The last exchange is where workers wait for the chief's upload.
         kill = self._ledger.due(self._worker, Phase.UPLOAD_BARRIER)
-        if kill is not None and self.place[0] >= kill.epoch:
+        if kill is not None and self.place[0] > kill.epoch:
             self._ledger.fire(kill, *self.place)
-        self._inner.barrier()
+        return self._inner.exchange(value)
 
 
 class ChaosStore:

@@ -77,6 +77,8 @@ class CheckpointPointer(BaseModel):
     uid: str = Field(max_length=128)
     epoch: int = Field(ge=0, description="epochs completed")
     step: int = Field(ge=0, description="steps completed inside the epoch under way")
-    fingerprint: dict[str, str | int | float] = Field(description="what must be the same for the numbers to be the same")
+    fingerprint: dict[str, str | int | float] = Field(
+        description="what must be the same for the numbers to be the same"
+    )
     threads: int = Field(ge=1)
     data: DataFile

@@ -57,8 +57,8 @@ class ArtifactDescription(_Document):
     """What there is to show of an artifact.
 
     Attributes:
-        abbreviations: what the drawings write for a symbol, and the beginning of its name: with `θ` for `qconv`, the
-            symbol qconv007 is drawn as θ7.
+        drawn_symbols: what the drawings write for a symbol, and its name (θ7, qconv007); a symbol that is not here
+            is drawn by its name.
         metrics: those of the artifact's manifest.
     """
 
@@ -67,7 +67,7 @@ class ArtifactDescription(_Document):
     model: ModelDescription
     run: RunDescription
     metrics: dict[str, float]
-    abbreviations: dict[str, str]
+    drawn_symbols: dict[str, str]
     circuits: tuple[CircuitDrawing, ...]
     readouts: Readouts
     predictions: Predictions

@@ -89,7 +89,9 @@ def parse_flags(arguments: Sequence[str]) -> InferenceConfig:
     parser.add_argument("--engine", help="what simulates circuits (default: the one that trained)")
     parser.add_argument("--threads", type=whole_number("--threads", 1), default=1, help="of TensorFlow (default 1)")
     parser.add_argument(
-        "--fresh-examples", type=whole_number("--fresh-examples", 0), help="drawn anew; 0: none (as many as training drew)"
+        "--fresh-examples",
+        type=whole_number("--fresh-examples", 0),
+        help="drawn anew; 0: none (as many as training drew)",
     )
     parser.add_argument("--fresh-seed", type=whole_number("--fresh-seed", 0), help="of the fresh examples")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON line here too")

@@ -1,4 +1,4 @@
-"""`python -m qmljob_training describe`: what there is to show of an artifact, as one JSON document or in a few lines."""
+"""`python -m qmljob_training describe`: what there is to show of an artifact, as JSON or in a few lines."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from qmljob_api.description import ArtifactDescription, Predictions, Readouts
 
+from qmljob_api.description import ArtifactDescription, Predictions, Readouts
 from qmljob_training import drawing, plugins, runtime
 from qmljob_training.artifact import Artifact, model_options, read_artifact, rebuild
 from qmljob_training.engines.protocol import Engine
@@ -82,7 +82,7 @@ def describe(artifact: Artifact) -> ArtifactDescription:
         model=manifest.model,
         run=manifest.run,
         metrics=manifest.metrics,
-        abbreviations={short: name for name, short in abbreviations.items()},
+        drawn_symbols={short: name for name, short in abbreviations.items()},
         circuits=tuple(drawing.draw(title, circuit, abbreviations) for title, circuit in circuits.items()),
         readouts=Readouts(
             labels=artifact.test_split.labels.tolist(), before=before.readouts.tolist(), after=after.readouts.tolist()

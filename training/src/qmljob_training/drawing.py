@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import cirq
 import sympy
 from cirq.contrib.svg.svg import tdd_to_svg
+
 from qmljob_api.description import CircuitDrawing
 
 DRAWN_GATES = 500
@@ -16,6 +17,7 @@ TEXT_MOMENTS = 12
 """Of a circuit that is too large to draw, so much is shown as text."""
 
 TEXT_COLUMNS = 1_000
+_SIZES = {"ref_boxwidth": 34, "ref_boxheight": 34, "col_padding": 12, "row_padding": 8}
 TRAINED, FEATURE = "θ", "x"
 _NUMBERED = re.compile(r"(\D+)(\d+)")
 _ONE = re.compile(r"0\.31830988618379\d*\*pi\*")
@@ -24,20 +26,18 @@ _FONT = re.compile(r'font-family="[^"]*"')
 
 
 def abbreviate(circuits: Iterable[cirq.Circuit], trained: Collection[str]) -> dict[str, str]:
-    """Returns short names for the beginnings of symbols (`qconv` -> `θ`): with them qconv007 becomes θ7.
+    """Returns short names for symbols (`qconv007` -> `θ7`), in the order of their numbers.
 
     Trained symbols become θ, the others, which stand for features, x; a kind whose symbols don't all begin alike and
     end in a number of their own keeps its names.
     """
     names = {name for circuit in circuits for name in cirq.parameter_names(circuit)}
-    kinds = {TRAINED: names & set(trained), FEATURE: names - set(trained)}
-    short = {}
-    for letter, kind in kinds.items():
-        parts = [_NUMBERED.fullmatch(name) for name in kind]
-        beginnings = {part and part[1] for part in parts}
-        numbers = {int(part[2]) for part in parts if part}
-        if len(beginnings) == 1 and len(numbers) == len(kind) and isinstance(beginning := beginnings.pop(), str):
-            short[beginning] = letter
+    short: dict[str, str] = {}
+    for letter, kind in ((TRAINED, names & set(trained)), (FEATURE, names - set(trained))):
+        parts = [part for part in map(_NUMBERED.fullmatch, kind) if part]
+        numbers = {int(part[2]): part[0] for part in parts}
+        if len(numbers) == len(kind) and len({part[1] for part in parts}) == 1:
+            short |= {numbers[number]: f"{letter}{number}" for number in sorted(numbers)}
     return short
 
 
@@ -62,11 +62,7 @@ def draw(title: str, circuit: cirq.Circuit, abbreviations: Mapping[str, str]) ->
 
 
 def _renamed(circuit: cirq.Circuit, abbreviations: Mapping[str, str]) -> cirq.Circuit:
-    names = {}
-    for name in cirq.parameter_names(circuit):
-        part = _NUMBERED.fullmatch(name)
-        if part and part[1] in abbreviations:
-            names[name] = sympy.Symbol(f"{abbreviations[part[1]]}{int(part[2])}")
+    names = {name: sympy.Symbol(short) for name, short in abbreviations.items()}
     return cirq.resolve_parameters(circuit, names, recursive=False)
 
 
@@ -84,7 +80,7 @@ def _tidy(label: str) -> str:
 
 def _svg(circuit: cirq.Circuit) -> str | None:
     # Cirq names matplotlib's font, by a pattern that no browser knows.
-    svg = _FONT.sub('font-family="DejaVu Sans, Verdana, sans-serif"', tdd_to_svg(_diagram(circuit), col_padding=12))
+    svg = _FONT.sub('font-family="DejaVu Sans, Verdana, sans-serif"', tdd_to_svg(_diagram(circuit), **_SIZES))
     try:
         ElementTree.fromstring(svg)
     except ElementTree.ParseError:  # a qubit's own name may break it

@@ -42,7 +42,9 @@ class EventFiles:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"--logdir {logdir}: {error.strerror}; choose a folder that can be written") from error
+            raise ConfigurationError(
+                f"--logdir {logdir}: {error.strerror}; choose a folder that can be written"
+            ) from error
         self._writer: Any = None
         self._profiling = False
         self._uploaded: dict[str, tuple[int, int]] = {}

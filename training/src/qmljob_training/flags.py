@@ -139,31 +139,45 @@ def _parser() -> argparse.ArgumentParser:
     )
     model = parser.add_argument_group("model and data")
     known = ", ".join(plugins.names(plugins.WORKLOADS))
-    model.add_argument("--workload", default="qcnn", help=f"model with its data set (default %(default)s; here: {known})")
+    model.add_argument(
+        "--workload", default="qcnn", help=f"model with its data set (default %(default)s; here: {known})"
+    )
     model.add_argument("--qubits", type=whole_number("--qubits", 1), default=8, help="default %(default)s")
     model.add_argument(
         "--examples", type=whole_number("--examples", 1), default=160, help="training and test examples together (160)"
     )
-    model.add_argument("--seed", type=whole_number("--seed", 0), default=0, help="of data, order and weights (default 0)")
+    model.add_argument(
+        "--seed", type=whole_number("--seed", 0), default=0, help="of data, order and weights (default 0)"
+    )
     model.add_argument("--engine", default="tfq", help="what simulates circuits (default %(default)s)")
 
     loop = parser.add_argument_group("training")
     loop.add_argument("--strategy", default="multi-worker-mirrored", help="how replicas work together")
     loop.add_argument("--epochs", type=whole_number("--epochs", 1), default=50, help="default %(default)s")
     loop.add_argument("--batch-size", type=whole_number("--batch-size", 1), default=32, help="per worker (default 32)")
-    loop.add_argument("--global-batch-size", type=whole_number("--global-batch-size", 1), help="over all workers, instead")
+    loop.add_argument(
+        "--global-batch-size", type=whole_number("--global-batch-size", 1), help="over all workers, instead"
+    )
     loop.add_argument("--learning-rate", type=_positive("--learning-rate"), default=0.02, help="default %(default)s")
     loop.add_argument(
-        "--threads", type=whole_number("--threads", 1), default=1, help="of TensorFlow; same count, same bits (default 1)"
+        "--threads",
+        type=whole_number("--threads", 1),
+        default=1,
+        help="of TensorFlow; same count, same bits (default 1)",
     )
 
     place = parser.add_argument_group("places")
     place.add_argument("--weights-gcs-bucket", metavar="BUCKET", help="bucket for the weights")
     place.add_argument("--weights-gcs-path", metavar="PATH", help="path of the weights in the bucket (… .h5)")
     place.add_argument("--artifact", metavar="LOCATION", help="the same as one gs:// or file:// location")
-    place.add_argument("--checkpoint-location", metavar="LOCATION", help="gs:// or file:// folder; none: no checkpoints")
     place.add_argument(
-        "--checkpoint-steps", type=whole_number("--checkpoint-steps", 0), default=0, help="also every N steps (0: each epoch)"
+        "--checkpoint-location", metavar="LOCATION", help="gs:// or file:// folder; none: no checkpoints"
+    )
+    place.add_argument(
+        "--checkpoint-steps",
+        type=whole_number("--checkpoint-steps", 0),
+        default=0,
+        help="also every N steps (0: each epoch)",
     )
     place.add_argument("--resume-from", metavar="LOCATION", help="another job's checkpoint folder to start from")
 
@@ -171,7 +185,10 @@ def _parser() -> argparse.ArgumentParser:
     watch.add_argument("--logdir", metavar="LOCATION", help="folder or gs:// for TensorBoard's event files")
     watch.add_argument("--profiler-port", type=_port, help="serve TensorFlow's profiler here")
     watch.add_argument(
-        "--profile-epoch", type=whole_number("--profile-epoch", 0), default=0, help="profile this epoch into --logdir (0: none)"
+        "--profile-epoch",
+        type=whole_number("--profile-epoch", 0),
+        default=0,
+        help="profile this epoch into --logdir (0: none)",
     )
     watch.add_argument("--progress", choices=("auto", "bar", "json"), default="auto", help="default %(default)s")
     watch.add_argument(

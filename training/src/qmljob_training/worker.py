@@ -25,6 +25,10 @@ from qmljob_training.strategies.protocol import Evaluation, Strategy, Trainer
 from qmljob_training.workloads.protocol import DataSet, Workload
 
 
+_ARRIVED = 1
+"""What workers exchange where only the meeting counts."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that is known, and checked, before TensorFlow is imported.
@@ -64,7 +68,7 @@ def run(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> None:
     if plan.artifact is not None:
         _save_artifact(plan, plan.artifact, trainer, position)
     # Nobody leaves before the artifact is whole: a chief that dies while it uploads takes the gang along.
-    trainer.barrier()
+    trainer.exchange(_ARRIVED)
 
 
 def make_plan(config: TrainingConfig, rendezvous: Rendezvous) -> Plan:
@@ -153,26 +157,36 @@ def _restore(plan: Plan, trainer: Trainer) -> Position:
     """Takes the newest checkpoint, on all workers the same one.
 
     The chief claims it first: from then on no process of an older attempt can replace it while the others read.
+
+    Raises:
+        ConfigurationError: the workers see different checkpoints.
     """
     if plan.checkpoints is None and plan.resume is None:
         return Position()
-    position = _read_checkpoint(plan, trainer) if plan.rendezvous.is_chief else None
-    trainer.barrier()
-    return position or _read_checkpoint(plan, trainer)
+    found = _read_checkpoint(plan, trainer) if plan.rendezvous.is_chief else None
+    trainer.exchange(_ARRIVED)
+    position, digest = found or _read_checkpoint(plan, trainer)
+    if len(set(trainer.exchange(digest))) > 1:
+        raise ConfigurationError(
+            f"the workers see different checkpoints at {plan.config.checkpoint_location or plan.config.resume_from}: "
+            "choose a location that all of them share (gs://, or a shared volume)"
+        )
+    return position
 
 
-def _read_checkpoint(plan: Plan, trainer: Trainer) -> Position:
+def _read_checkpoint(plan: Plan, trainer: Trainer) -> tuple[Position, int]:
+    """Restores the newest checkpoint, if there is one; returns its position, and a number made from its content."""
     for folder in (plan.checkpoints, plan.resume):
         found = folder.latest() if folder is not None else None
         if folder is None or found is None:
             continue
         pointer, checkpoint = found
         _check_same_model(plan, folder, pointer)
-        if folder is plan.checkpoints and plan.rendezvous.is_chief and not folder.claim(pointer):
-            return _read_checkpoint(plan, trainer)
         trainer.restore(checkpoint.state)
-        return checkpoint.position
-    return Position()
+        if folder is plan.checkpoints and plan.rendezvous.is_chief:
+            folder.claim(pointer)
+        return checkpoint.position, int(pointer.data.sha256[:15], 16)
+    return Position(), 0
 
 
 def _check_same_model(plan: Plan, folder: CheckpointFolder, pointer: CheckpointPointer) -> None:

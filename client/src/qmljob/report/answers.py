@@ -60,8 +60,8 @@ def _histogram(axes: Axes, values: Sequence[float], labels: Sequence[float], spa
     limits = (-span, span)
     for name, sign, colour, dash in (("label −1", -1, VERMILLION, "--"), ("label +1", 1, BLUE, "-")):
         some = [value for value, label in zip(values, labels, strict=True) if label * sign > 0 and math.isfinite(value)]
-        axes.hist(some, _BINS, limits, color=(colour, 0.35), histtype="stepfilled", label=name)
-        axes.hist(some, _BINS, limits, color=colour, histtype="step", linestyle=dash, linewidth=1.3)
+        axes.hist(some, bins=_BINS, range=limits, color=(colour, 0.35), histtype="stepfilled", label=name)
+        axes.hist(some, bins=_BINS, range=limits, color=colour, histtype="step", linestyle=dash, linewidth=1.3)
     axes.set_xlim(*limits)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
 

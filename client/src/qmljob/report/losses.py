@@ -54,7 +54,8 @@ def draw_losses(progress: Sequence[Progress], restarts: Sequence[Restart]) -> Fi
     _mark(axes, restarts)
     dress(axes, x="epoch", y="mean squared error")
     axes.set_xlim(min(epochs) - 0.5, max(epochs) + (0.5 if len(epochs) < 20 else 1.0))
-    axes.set_ylim(bottom=0)
+    highest = max((value for _, values, _, _ in curves for value in values if math.isfinite(value)), default=1.0)
+    axes.set_ylim(0, 1.06 * highest or 1.0)
     count_epochs(axes)
     legend_below(figure, axes, columns=1)
     return figure

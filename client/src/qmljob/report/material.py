@@ -1,4 +1,4 @@
-"""What a report is made from, gathered from a run's folder. A run that failed early left little: all of it is optional."""
+"""What a report is made from, gathered from a run's folder. A run that failed early leaves little of it."""
 
 import re
 from collections.abc import Mapping

@@ -20,9 +20,6 @@ from qmljob_api.description import ArtifactDescription
 from qmljob_api.reasons import Reason
 
 TEMPLATE = "report.html.j2"
-HALF_PAGE_MOMENTS = 6
-"""A circuit with more moments takes the page's whole width."""
-
 Rows = list[tuple[str, str]]
 
 
@@ -102,17 +99,18 @@ def _circuits(description: ArtifactDescription | None) -> list[dict[str, Any]]:
             # As an image an SVG can neither run scripts nor load anything, whoever drew it.
             "source": None if circuit.svg is None else _inline("svg+xml", circuit.svg.encode()),
             "text": circuit.text,
-            "wide": circuit.moments > HALF_PAGE_MOMENTS or circuit.svg is None,
         }
         for circuit in (description.circuits if description else ())
     ]
 
 
 def _legend(description: ArtifactDescription | None) -> str:
-    if description is None:
-        return ""
-    parts = [f"{short}7 stands for the symbol {name}…7" for short, name in description.abbreviations.items()]
-    return "; ".join(parts)
+    """Says which symbols the short names in the drawings stand for, by the first and the last of each kind."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for drawn, name in description.drawn_symbols.items() if description else ():
+        kinds.setdefault(drawn.rstrip("0123456789"), []).append((drawn, name))
+    ends = [(kind[0], kind[-1]) for kind in kinds.values()]
+    return ", ".join(f"{first[0]} … {last[0]} stand for the symbols {first[1]} … {last[1]}" for first, last in ends)
 
 
 def _attempt(attempt: AttemptRecord, tails: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -126,7 +124,7 @@ def _attempt(attempt: AttemptRecord, tails: Mapping[str, Sequence[str]]) -> dict
         "reason": attempt.reason,
         "sentence": known.get(attempt.reason, ""),
         "charged": "" if not attempt.reason else "yes" if attempt.charged else "no",
-        "ends": [_end(end) for end in attempt.ends],
+        "ends": [_end(end) for end in sorted(attempt.ends, key=lambda end: end.replica)],
         "tails": [(end.replica, tails[end.log]) for end in at_fault if tails.get(end.log)],
     }
 
@@ -160,7 +158,10 @@ def _places(material: Material) -> Rows:
     record = material.record
     rows = [("artifact", record.artifact or "none"), ("artifact, as a file", record.artifact_path or "")]
     rows += [("store", record.store), ("manifest", record.manifest), ("run folder", str(material.folder.absolute()))]
-    rows += [("logs", str(material.folder.absolute() / "logs")), ("job", f"{record.namespace}/{record.job}, uid {record.uid}")]
+    rows += [
+        ("logs", str(material.folder.absolute() / "logs")),
+        ("job", f"{record.namespace}/{record.job}, uid {record.uid}"),
+    ]
     return [(name, value) for name, value in rows if value]
 
 
@@ -170,7 +171,9 @@ def _repeat(record: RunRecord) -> list[tuple[str, str]]:
     words += ["--replicas", str(workers)] if workers else []
     rows = [("The same run, from the start", shlex.join(words))]
     if record.artifact_path:
-        location = Path(record.artifact_path).as_uri() if Path(record.artifact_path).is_absolute() else record.artifact_path
+        location = (
+            Path(record.artifact_path).as_uri() if Path(record.artifact_path).is_absolute() else record.artifact_path
+        )
         rows.append(("Inference alone", shlex.join(["python", "-m", "qmljob_inference", "--artifact", location])))
         describe = ["python", "-m", "qmljob_training", "describe", "--artifact", location]
         rows.append(("Circuits and answers", shlex.join(describe)))

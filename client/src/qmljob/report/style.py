@@ -33,7 +33,7 @@ def dress(axes: Axes, *, x: str = "", y: str = "") -> None:
 
 def count_epochs(axes: Axes) -> None:
     """Gives the x axis whole numbers, at steps that a person counts in."""
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=11, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int) -> None:

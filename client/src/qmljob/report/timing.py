@@ -44,7 +44,7 @@ def _draw_worker(axes: Axes, lines: Sequence[Progress], top: float) -> None:
     axes.bar(epochs, validation, bottom=training, width=0.8, color=VERMILLION, label="validation")
     for line in [line for line in lines if _total(line) > top][:NAMED_OUTLIERS]:
         text = f"▲ {_total(line):.3g} s"
-        axes.annotate(text, (line.epoch, top), (5, -7), textcoords="offset points", fontsize=8, color=GREY)
+        axes.annotate(text, (line.epoch + 0.4, top), (2, -7), textcoords="offset points", fontsize=8, color=GREY)
 
 
 def _top(totals: Sequence[float]) -> float:

@@ -1,7 +1,8 @@
 """Engine `tfq`: TensorFlow Quantum (Broughton et al. 2020, arXiv:2003.02989), the reference for values and gradients.
 
-The whole register is simulated once for each example and step. Gradients are by the adjoint method, exact at the cost
-of about three forward runs, where the parameter shift rule would need two runs a symbol.
+The whole register is simulated once for each example and step. Gradients are by the adjoint method, at the cost of
+about three forward runs, where the parameter shift rule would need two runs a symbol. It differentiates each gate by a
+central difference of 0.005 in its symbol: gradients come out 4e-5 too small, nearly all by the same factor.
 """
 
 import cirq

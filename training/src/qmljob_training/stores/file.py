@@ -37,6 +37,7 @@ _MISCONFIGURED = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
     errno.EROFS: "the file system is read-only",
+    errno.ENOENT: "no folder can be made there",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
     errno.EEXIST: "a part of the path is a file, not a folder",
     errno.EISDIR: "it is a folder, not a file",

@@ -120,10 +120,13 @@ class MirroredTrainer:
         for name, variable in variables.items():
             variable.assign(state[name])
 
-    def barrier(self) -> None:
+    def exchange(self, value: int) -> tuple[int, ...]:
         tf = self._tf
+        own = np.zeros(self._workers, np.int64)
+        own[self._rank] = value
         with _peers_may_be_lost(tf):
-            self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None).numpy()
+            values = self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(own), axis=None).numpy()
+        return tuple(int(each) for each in values)
 
     def _variables(self) -> dict[str, Any]:
         # The learning rate is a flag of the run, not part of what training has learned.

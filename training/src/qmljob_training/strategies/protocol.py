@@ -77,8 +77,8 @@ class Trainer(Protocol):
             BadArtifactError: the state is of another model or optimizer.
         """
 
-    def barrier(self) -> None:
-        """Returns when every worker has called it; raises LostPeerError."""
+    def exchange(self, value: int) -> tuple[int, ...]:
+        """Returns every worker's value (below 2**62), by rank, once all have called it; raises LostPeerError."""
 
 
 @runtime_checkable

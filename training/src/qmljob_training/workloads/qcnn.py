@@ -55,7 +55,7 @@ class _QcnnBase:
                 bits[:2], symbols[: qcnn_circuits.CONVOLUTION_SYMBOLS]
             ),
             f"Pooling P{first}, of qubit 0 into qubit 1": qcnn_circuits.two_qubit_pool(
-                *bits[:2], symbols[qcnn_circuits.CONVOLUTION_SYMBOLS :]
+                bits[0], bits[1], symbols[qcnn_circuits.CONVOLUTION_SYMBOLS :]
             ),
             "Ansatz": self.ansatz(bits),
         }
@@ -110,7 +110,7 @@ class PureQcnn(_QcnnBase):
             lower = 1 << (options.qubits.bit_length() - 1)
             raise ConfigurationError(
                 f"--qubits {options.qubits}: qcnn-pure halves the register and needs a power of two; "
-                f"use {max(lower, 4)} or {lower * 2}"
+                f"use {' or '.join(str(size) for size in (lower, lower * 2) if size >= 4)}"
             )
 
     def ansatz(self, bits: list[cirq.GridQubit]) -> cirq.Circuit:

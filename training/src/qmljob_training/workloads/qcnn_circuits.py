@@ -125,13 +125,14 @@ class Block(cirq.Gate):
 
 
 def blocks(bits: Bits, layers: int) -> cirq.Circuit:
-    """The ansatz of `layers` layers with a box for each two-qubit unitary (U) and each pooling (P, the dot its source)."""
-    circuit, pair, symbols = cirq.Circuit(), cirq.LineQubit.range(2), ansatz_symbols(layers)
+    """The ansatz of `layers` layers, with boxes for two-qubit unitaries (U) and poolings (P; the dot is the source)."""
+    circuit, symbols = cirq.Circuit(), ansatz_symbols(layers)
+    first, second = cirq.LineQubit.range(2)
     for index in range(layers):
         own = symbols[index * LAYER_SYMBOLS : (index + 1) * LAYER_SYMBOLS]
         number = str(index + 1) if layers > 1 else ""
-        unitary = Block((f"U{number}", f"U{number}"), two_qubit_unitary(pair, own[:CONVOLUTION_SYMBOLS]))
-        pool = Block(("@", f"P{number}"), two_qubit_pool(*pair, own[CONVOLUTION_SYMBOLS:]))
+        unitary = Block((f"U{number}", f"U{number}"), two_qubit_unitary((first, second), own[:CONVOLUTION_SYMBOLS]))
+        pool = Block(("@", f"P{number}"), two_qubit_pool(first, second, own[CONVOLUTION_SYMBOLS:]))
         half = len(bits) // 2
         circuit.append(unitary(*both) for both in neighbours(bits))
         circuit.append(pool(*both) for both in zip(bits[:half], bits[half:], strict=False))
