@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from qmljob_api.artifact import CheckpointPointer
-from qmljob_api.progress import Progress, parse_progress
-
 import settings
 from settings import Settings
+
+from qmljob_api.artifact import CheckpointPointer
+from qmljob_api.progress import Progress, parse_progress
 
 MARK = "determinism/times"
 WARM_UP_EPOCHS = 2

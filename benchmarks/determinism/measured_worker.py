@@ -8,11 +8,11 @@ import json
 import os
 import sys
 
+import settings
+
 from qmljob_api.progress import Progress
 from qmljob_training import progress, runtime, worker
 from qmljob_training.ending import end
-
-import settings
 
 MARK = "determinism/times"
 

@@ -31,11 +31,15 @@ Counts = dict[str, dict[str, int]]
 """Of each op, how often each result (a digest) was seen."""
 
 
-def quantum_ops(tf: Any, qubits: int, batch: int) -> Iterator[tuple[str, Op]]:
-    """Yields engine tfq's two ops, and their gradient summed over the batch as the layer does it."""
+def quantum_ops(tf: Any, qubits: int, examples: int, batch: int) -> Iterator[tuple[str, Op]]:
+    """Yields engine tfq's two ops, and their gradient summed over the batch as the layer does it.
+
+    TensorFlow Quantum splits a batch over threads by example, but a batch of one by amplitude: hence both.
+    """
     import cirq
     import numpy as np
     import tensorflow_quantum as tfq
+
     from qmljob_training.workloads import cluster_excitation, qcnn_circuits
 
     bits = cluster_excitation.register(qubits)
@@ -45,32 +49,36 @@ def quantum_ops(tf: Any, qubits: int, batch: int) -> Iterator[tuple[str, Op]]:
     readouts = bits[len(bits) // 2 :]
     op = tfq.differentiators.Adjoint().generate_differentiable_op(analytic_op=tfq.get_expectation_op())
     draw = np.random.default_rng(qubits)
-    programs = tfq.convert_to_tensor([circuit] * batch)
-    sums = tfq.convert_to_tensor([[cirq.Z(bit) for bit in readouts]] * batch)
+    programs = tfq.convert_to_tensor([circuit] * examples)
+    sums = tfq.convert_to_tensor([[cirq.Z(bit) for bit in readouts]] * examples)
     one = tf.constant(draw.uniform(0, 2, (1, len(symbols))).astype(np.float32))
-    jitter = tf.constant(draw.uniform(0, 1, (batch, len(symbols))).astype(np.float32))
-    upstream = tf.constant(draw.normal(size=(batch, len(readouts))).astype(np.float32))
+    jitter = tf.constant(draw.uniform(0, 1, (examples, len(symbols))).astype(np.float32))
+    upstream = tf.constant(draw.normal(size=(examples, len(readouts))).astype(np.float32))
 
     def values(weights: Any) -> Any:
-        return tf.tile(weights, [batch, 1]) + jitter
+        return tf.tile(weights, [examples, 1]) + jitter
+
+    def expectation(each: Any) -> Any:
+        parts = [slice(first, first + batch) for first in range(0, examples, batch)]
+        return tf.concat([op(programs[part], names, each[part], sums[part]) for part in parts], 0)
 
     @tf.function
     def forward() -> Any:
-        return op(programs, names, values(one), sums)
+        return expectation(values(one))
 
     @tf.function
     def gradient() -> Any:
         each = values(one)
         with tf.GradientTape() as tape:
             tape.watch(each)
-            answer = op(programs, names, each, sums)
+            answer = expectation(each)
         return tape.gradient(answer, each, upstream)
 
     @tf.function
     def summed_gradient() -> Any:
         with tf.GradientTape() as tape:
             tape.watch(one)
-            answer = op(programs, names, values(one), sums)
+            answer = expectation(values(one))
         return tape.gradient(answer, one, upstream)
 
     where = f"{qubits} qubits, batch {batch}"
@@ -185,8 +193,8 @@ def child(options: argparse.Namespace) -> None:
         for name, op in collectives(tf, strategy, rank, options.workers):
             found[name] = count(op, options.repeat)
     else:
-        for qubits, batch in itertools.product(options.qubits, (BATCH, 1)):
-            for name, op in quantum_ops(tf, qubits, batch):
+        for qubits, (examples, batch) in itertools.product(options.qubits, ((BATCH, BATCH), (8, 1))):
+            for name, op in quantum_ops(tf, qubits, examples, batch):
                 found[name] = count(op, options.repeat)
         for name, op in classical_ops(tf):
             found[name] = count(op, options.repeat)
@@ -201,7 +209,7 @@ def measure(chosen: Settings, workers: int, options: argparse.Namespace) -> list
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(rank) for rank in range(workers)]
         processes = [
-            subprocess.Popen([*command, f"--child={file}"], env=environment)
+            subprocess.Popen([*command, f"--child={file}"], env={"TF_CPP_MIN_LOG_LEVEL": "2", **environment})
             for environment, file in zip(gang.environments(gang.Job(chosen, workers)), files, strict=True)
         ]
         try:

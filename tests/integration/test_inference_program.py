@@ -10,12 +10,12 @@ import cirq
 import h5py
 import numpy as np
 import pytest
-from support.programs import SMALL, Ended, infer, train
 
 from qmljob_api.artifact import ArtifactManifest
 from qmljob_api.exitcodes import ExitCode
 from qmljob_training.digest import data_file
 from qmljob_training.workloads import cluster_excitation, qcnn_circuits
+from support.programs import SMALL, Ended, infer, train
 
 QUBITS = 4
 

@@ -7,17 +7,17 @@ something: its epoch and step lie before the end.
 
 import json
 import random
-import random
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import yaml
+
 from support.chaos_worker import Kill, Phase
+from support.programs import assert_same_bits, read_weights
 
 EPOCHS = 8
 STEPS = 4  # an epoch: 28 training examples in global batches of 8
@@ -78,7 +78,7 @@ def train(folder: Path, kills: list[Kill], *, drop_slots: bool = False) -> Outco
             }
         )
     )
-    command = [sys.executable, "-m", "qmljob", "run", str(manifest), "--store", str(folder / "store")]
+    command = [sys.executable, "-m", "qmljob", "run", str(manifest), "--store", str(folder / "store"), "--no-report"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
     log = run.stdout + run.stderr
     assert run.returncode == 0, log
@@ -88,18 +88,6 @@ def train(folder: Path, kills: list[Kill], *, drop_slots: bool = False) -> Outco
     manifest_of_weights = json.loads((store / "weights.json").read_text())
     weights = read_weights(store / manifest_of_weights["weights"]["name"])
     return Outcome(weights, manifest_of_weights["weights"]["sha256"], fired, len(record["attempts"]), log)
-
-
-def read_weights(path: Path) -> dict[str, np.ndarray]:
-    weights: dict[str, np.ndarray] = {}
-
-    def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset):
-            weights[name] = item[()]
-
-    with h5py.File(path) as file:
-        file.visititems(keep)
-    return weights
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +107,7 @@ def check_equal(seed: int, folder: Path, undisturbed: Outcome) -> None:
     assert [(kill["victim"], kill["phase"]) for kill in outcome.fired] == [(k.victim, k.phase) for k in planned]
     assert [kill["attempt"] for kill in outcome.fired] == list(range(KILLS)), "each kill ended an attempt of its own"
     assert outcome.attempts == KILLS + 1
-    assert outcome.weights.keys() == undisturbed.weights.keys()
-    for name, value in undisturbed.weights.items():
-        np.testing.assert_array_equal(outcome.weights[name], value, err_msg=name)
+    assert_same_bits(undisturbed.weights, outcome.weights)
     assert outcome.sha256 == undisturbed.sha256
 
 

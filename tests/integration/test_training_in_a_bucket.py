@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import requests
+
+from qmljob_api.exitcodes import ExitCode
 from support.fault_proxy import Answer, CutAnswer, FaultProxy, fault_proxy
 from support.gcs_emulator import Emulator, running_emulator
 from support.programs import SMALL, infer, train_gang
-
-from qmljob_api.exitcodes import ExitCode
 
 PLACES = (
     "--weights-gcs-bucket=qmljob",

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import programs
-from support.programs import SMALL, Ended, assert_same_bits, read_weights, train, train_gang
-from support.small_disk import small_disk
 
 from qmljob_api import environment
 from qmljob_api.exitcodes import ExitCode
+from support import programs
+from support.programs import SMALL, Ended, assert_same_bits, read_weights, train, train_gang
+from support.small_disk import small_disk
 
 EPOCHS = 6
 

@@ -84,6 +84,7 @@ def run(
     follow: Annotated[
         bool, typer.Option("--follow/--quiet", help="Show the replicas' lines and progress, or the summary only.")
     ] = True,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no figures; the record and logs stay.")] = False,
     no_inference: Annotated[bool, typer.Option("--no-inference", help="End after training.")] = False,
     namespace: Annotated[
         str | None, typer.Option("--namespace", metavar="NAME", help="Namespace, in the place of the manifest's.")
@@ -105,7 +106,9 @@ def run(
     output = Output(sys.stdout, sys.stderr, quiet=not follow)
     try:
         resume = _resume_command(file, folders.store, replicas, namespace)
-        code = local.run_job(job, local.Options(file, folders, resume, inference=not no_inference), output)
+        code = local.run_job(
+            job, local.Options(file, folders, resume, inference=not no_inference, report=not no_report), output
+        )
     except (IdentityError, StoreInUseError, local.RunFolderError) as error:
         raise InvalidInputError(str(error)) from None
     except NoFreePortError as error:

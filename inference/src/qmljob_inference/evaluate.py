@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 from numpy.typing import NDArray
+
 from qmljob_training.workloads.protocol import Split
 
 BATCH = 64

@@ -5,20 +5,18 @@ Beside `<stem>.h5`, the path that the tutorial's programs read, stand `<stem>-<s
 last: a reader that follows the manifest never sees a torn artifact.
 """
 
-import io
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import ValidationError
-from qmljob_api.artifact import ARTIFACT_FORMAT, ArtifactManifest, DataFile, ModelDescription, RunDescription
 
+from qmljob_api.artifact import ARTIFACT_FORMAT, ArtifactManifest, DataFile, ModelDescription, RunDescription
 from qmljob_training import plugins
+from qmljob_training.arrays import pack, unpack
 from qmljob_training.digest import data_file, matches
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import BadArtifactError, ConfigurationError
@@ -193,16 +191,14 @@ def weights_bytes(model: Any) -> bytes:
 
 def encode_split(split: Split) -> bytes:
     """Returns a split as an .npz archive."""
-    buffer = io.BytesIO()
-    np.savez(buffer, features=split.features, labels=split.labels)
-    return buffer.getvalue()
+    return pack({"features": split.features, "labels": split.labels})
 
 
 def _decode_split(data: bytes, location: str) -> Split:
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            split = Split(archive["features"], archive["labels"])
-    except (ValueError, KeyError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        arrays = unpack(data)
+        split = Split(arrays["features"], arrays["labels"])
+    except (ValueError, KeyError) as error:
         raise BadArtifactError(f"artifact {location}: its test split can't be read; train again") from error
     if split.features.ndim != 2 or split.labels.shape != split.features.shape[:1] or not len(split):
         raise BadArtifactError(f"artifact {location}: its test split holds no labelled examples; train again")
@@ -226,7 +222,8 @@ def _read_manifest(store: Store, stem: str, location: str) -> ArtifactManifest:
         ) from error
     if manifest.format > ARTIFACT_FORMAT:
         raise BadArtifactError(
-            f"artifact {location}: format {manifest.format} is newer than this version reads ({ARTIFACT_FORMAT}); upgrade"
+            f"artifact {location}: format {manifest.format} is newer than this version reads "
+            f"({ARTIFACT_FORMAT}); upgrade"
         )
     return manifest
 
@@ -238,7 +235,8 @@ def _read_data(store: Store, file: DataFile, location: str) -> bytes:
         raise BadArtifactError(f"artifact {location}: {file.name} is missing; train again") from error
     if not matches(file, data):
         raise BadArtifactError(
-            f"artifact {location}: {file.name} is damaged ({len(data)} of {file.size} bytes, or another sha256); train again"
+            f"artifact {location}: {file.name} is damaged ({len(data)} of {file.size} bytes, or another sha256); "
+            "train again"
         )
     return data
 

@@ -5,15 +5,14 @@ conditional write. Whoever reads the pointer finds whole data. The pointer carri
 attempt can't move it back (stores/fencing.py).
 """
 
-import io
 import json
-import zipfile
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from pydantic import ValidationError
-from qmljob_api.artifact import CHECKPOINT_FORMAT, CheckpointPointer
 
+from qmljob_api.artifact import CHECKPOINT_FORMAT, CheckpointPointer
+from qmljob_training.arrays import pack, unpack
 from qmljob_training.digest import data_file, matches
 from qmljob_training.errors import BadArtifactError
 from qmljob_training.stores import ObjectNotFound, Store, put_fenced
@@ -22,6 +21,7 @@ from qmljob_training.strategies.protocol import State
 POINTER_NAME = "checkpoint.json"
 _DATA_PREFIX = "checkpoint-"
 _META = "meta"
+_STATE = "state/"
 _READ_TRIES = 5
 
 Fingerprint = dict[str, str | int | float]
@@ -185,10 +185,8 @@ class CheckpointFolder:
 def encode(checkpoint: Checkpoint) -> bytes:
     """Returns a checkpoint as an .npz archive; the same checkpoint gives the same bytes."""
     meta = json.dumps({"position": asdict(checkpoint.position)}, sort_keys=True).encode()
-    buffer = io.BytesIO()
-    names = {f"state/{name}": value for name, value in checkpoint.state.items()}
-    np.savez(buffer, **{_META: np.frombuffer(meta, np.uint8)}, **names)  # type: ignore[arg-type]
-    return buffer.getvalue()
+    arrays = {f"{_STATE}{name}": value for name, value in checkpoint.state.items()}
+    return pack({_META: np.frombuffer(meta, np.uint8), **arrays})
 
 
 def decode(data: bytes) -> Checkpoint:
@@ -198,9 +196,9 @@ def decode(data: bytes) -> Checkpoint:
         BadArtifactError: the archive is not a checkpoint.
     """
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            meta = json.loads(archive[_META].tobytes())
-            state = {name.removeprefix("state/"): archive[name] for name in archive.files if name != _META}
+        arrays = unpack(data)
+        meta = json.loads(arrays.pop(_META).tobytes())
+        state = {name.removeprefix(_STATE): value for name, value in arrays.items()}
         return Checkpoint(Position(**meta["position"]), state)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise BadArtifactError(f"its data can't be read ({type(error).__name__})") from error

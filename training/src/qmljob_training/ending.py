@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from qmljob_api.exitcodes import ExitCode
-
 from qmljob_training.errors import ProgramError
 from qmljob_training.stores import Fenced, ObjectNotFound, StoreError, StoreMisconfigured
 

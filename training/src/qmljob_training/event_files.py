@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from qmljob_api.progress import Progress
 
+from qmljob_api.progress import Progress
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.stores import Store, open_store
 from qmljob_training.strategies.protocol import Evaluation

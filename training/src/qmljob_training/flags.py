@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from qmljob_api import environment
-
 from qmljob_training import plugins
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.workloads.protocol import WorkloadOptions
@@ -79,7 +78,7 @@ def parse_flags(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -
     """Parses and checks the flags.
 
     Raises:
-        ConfigurationError: a flag is unknown, or a value can't work; the message names the flag and what would be right.
+        ConfigurationError: a flag is unknown, or a value can't work; the message names the flag and what is right.
     """
     given = _parser().parse_args(arguments)
     return TrainingConfig(

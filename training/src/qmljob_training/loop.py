@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from qmljob_api.progress import Progress
 
+from qmljob_api.progress import Progress
 from qmljob_training.batches import Shard, epoch_order, shard
 from qmljob_training.checkpoint import Checkpoint, CheckpointFolder, Position
 from qmljob_training.errors import ConfigurationError, PreemptedError

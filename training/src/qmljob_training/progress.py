@@ -4,9 +4,10 @@ import os
 import sys
 from pathlib import Path
 
+from tqdm import tqdm
+
 from qmljob_api import environment
 from qmljob_api.progress import TERMINATION_MESSAGE_LIMIT, Progress, to_line
-from tqdm import tqdm
 
 _KUBERNETES_TERMINATION_LOG = Path("/dev/termination-log")
 

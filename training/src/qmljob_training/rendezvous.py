@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from qmljob_api import environment
 from qmljob_api.names import replica_name
 from qmljob_api.tfconfig import TFConfigError, parse_tf_config
-
 from qmljob_training.errors import ConfigurationError
 
 
@@ -112,6 +111,7 @@ def bound(port: int, what: str) -> socket.socket:
     except OSError as error:
         holder.close()
         raise ConfigurationError(
-            f"{what} {port} can't be used ({error.strerror}): end the process that listens there, or choose another port"
+            f"{what} {port} can't be used ({error.strerror}): end the process that listens there, "
+            "or choose another port"
         ) from error
     return holder

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 
 from qmljob_api.artifact import CheckpointPointer, ModelDescription, RunDescription
 from qmljob_api.progress import Progress
-
 from qmljob_training import plugins, runtime
 from qmljob_training.artifact import ArtifactWriter, check_location
 from qmljob_training.batches import slice_size
@@ -23,7 +22,6 @@ from qmljob_training.rendezvous import Rendezvous, check_port, read_rendezvous
 from qmljob_training.stores import open_store
 from qmljob_training.strategies.protocol import Evaluation, Strategy, Trainer
 from qmljob_training.workloads.protocol import DataSet, Workload
-
 
 _ARRIVED = 1
 """What workers exchange where only the meeting counts."""
@@ -216,8 +214,9 @@ def _say_start(plan: Plan, position: Position) -> None:
     )
     say(
         f"global batch {total} over {gang.workers} worker(s); this one takes examples "
-        f"[{gang.rank * width}:{min((gang.rank + 1) * width, total)}] of each batch; {len(plan.data.train)} training and "
-        f"{len(plan.data.test)} test examples, {steps} step(s) an epoch, {last} example(s) in the last"
+        f"[{gang.rank * width}:{min((gang.rank + 1) * width, total)}] of each batch; "
+        f"{len(plan.data.train)} training and {len(plan.data.test)} test examples, "
+        f"{steps} step(s) an epoch, {last} example(s) in the last"
     )
     if position.epoch or position.steps:
         say(f"resuming after epoch {position.epoch}, step {position.steps}")

@@ -56,6 +56,7 @@ class Options:
     resume: str
     """The command line that goes on with this run after an interruption."""
     inference: bool = True
+    report: bool = True
     environment: Mapping[str, str] | None = None
     timing: Timing = field(default_factory=Timing)
 
@@ -171,6 +172,8 @@ class _Run:
         self._save(phase=Phase.FAILED, exit_code=code)
         tail = [] if cause is None else cause.message.splitlines()
         self.output.advice(summary.failure(decision, tail, self.options.folders.run, command=self.options.resume))
+        if self.record.progress and (path := self._report()) is not None:
+            self.output.advice(f"report of what was trained: {summary.shown(path)}")
         return code
 
     def _infer(self) -> Ended | Interrupted:
@@ -188,9 +191,12 @@ class _Run:
         return event
 
     def _report(self) -> Path | None:
-        # Plotting is slow to import, and a run that fails needs none of it.
+        if not self.options.report:
+            return None
+        # Plotting is slow to import.
         from qmljob import report
 
+        self._status("writing the report")
         try:
             return report.write_report(self.options.folders.run)
         except report.ReportError as error:
