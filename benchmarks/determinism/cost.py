@@ -1,8 +1,8 @@
 """What do the pinned settings cost? Epoch times of the worker program under them and under others, run in turns.
 
 In each round every variant runs once, in an order that turns around from round to round, so that a change of the
-machine's load falls on all of them. A round gives each variant one ratio to the baseline (the settings that the program
-pins); shown are the median of the ratios and their quartiles. Processor time counts what the job itself did, all workers
+machine's load falls on all of them. A round gives each variant one ratio to the baseline (what the program pins);
+shown are the median of the ratios and their quartiles. Processor time counts what the job itself did, all workers
 together, whatever else the machine was doing; wall time is what a user waits for.
 """
 

@@ -1,4 +1,4 @@
-"""Runs one training job as plain processes on this machine and returns what it left: a digest of all bits, and times."""
+"""Runs one training job as plain processes on this machine; returns what it left: a digest of all bits, and times."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Job:
         environment: variables besides, sorted pairs.
     """
 
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     workers: int = 1
     qubits: int = 8
     flags: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def run(job: Job, *, checkpoints: bool) -> Outcome:
     """Trains to the end.
 
     Args:
-        checkpoints: write them, for the digest; their time is not part of an epoch's wall time, but of its processor time.
+        checkpoints: write them, for the digest; they add to an epoch's processor time, not to its wall time.
 
     Raises:
         GangFailedError: see there.

@@ -202,15 +202,15 @@ def child(options: argparse.Namespace) -> None:
     options.child.write_text(json.dumps(found))
 
 
-def measure(chosen: Settings, workers: int, options: argparse.Namespace) -> list[Counts]:
+def measure(job: gang.Job, options: argparse.Namespace) -> list[Counts]:
     """Runs one gang of child processes and returns the counts of each."""
-    command = [sys.executable, __file__, f"--repeat={options.repeat}", f"--workers={workers}"]
+    command = [sys.executable, __file__, f"--repeat={options.repeat}", f"--workers={job.workers}"]
     command += [f"--qubits={','.join(map(str, options.qubits))}"]
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / str(rank) for rank in range(workers)]
+        files = [Path(folder) / str(rank) for rank in range(job.workers)]
         processes = [
             subprocess.Popen([*command, f"--child={file}"], env={"TF_CPP_MIN_LOG_LEVEL": "2", **environment})
-            for environment, file in zip(gang.environments(gang.Job(chosen, workers)), files, strict=True)
+            for environment, file in zip(gang.environments(job), files, strict=True)
         ]
         try:
             codes = [process.wait(gang.LIMIT_SECONDS) for process in processes]
@@ -219,7 +219,7 @@ def measure(chosen: Settings, workers: int, options: argparse.Namespace) -> list
                 process.kill()
                 process.wait()
         if any(codes):
-            raise gang.GangFailedError(f"{chosen}: exit codes {codes}")
+            raise gang.GangFailedError(f"{job}: exit codes {codes}")
         return [json.loads(file.read_text()) for file in files]
 
 
@@ -239,6 +239,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--processes", type=int, default=3, help="gangs of the same settings")
     parser.add_argument("--repeat", type=int, default=100, help="in each process")
+    parser.add_argument("--environment", action="append", default=[], metavar="NAME=VALUE", help="of one more variant")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -250,19 +251,26 @@ def main(arguments: Sequence[str]) -> int:
     if options.child:
         child(options)
         return 0
-    seen: dict[str, dict[Settings, list[dict[str, int]]]] = defaultdict(lambda: defaultdict(list))
-    axes = (range(options.processes), options.gangs, options.determinism, options.inter_op, options.threads)
-    for _, workers, on, inter_op, threads in itertools.product(*axes):
-        chosen = Settings(threads, inter_op, bool(on))
-        for counts in measure(chosen, workers, options):
+    seen: dict[str, dict[gang.Job, list[dict[str, int]]]] = defaultdict(lambda: defaultdict(list))
+    environments = [(), *((tuple(text.split("=", 1)),) for text in options.environment)]
+    axes = (options.gangs, options.determinism, options.inter_op, options.threads, environments)
+    for _, parts in itertools.product(range(options.processes), itertools.product(*axes)):
+        workers, on, inter_op, threads, environment = parts
+        job = gang.Job(Settings(threads, inter_op, bool(on)), workers, environment=environment)
+        for counts in measure(job, options):
             for name, results in counts.items():
-                seen[name][chosen].append(results)
+                seen[name][job].append(results)
+    return report(seen)
+
+
+def report(seen: dict[str, dict[gang.Job, list[dict[str, int]]]]) -> int:
+    """Prints a table of how many different results each op gave; returns the exit status."""
     print("| op | times | results in a process | over processes | over all settings |\n| --- | --- | --- | --- | --- |")
     unstable = False
-    for name, by_settings in seen.items():
-        processes = [results for found in by_settings.values() for results in found]
+    for name, by_job in seen.items():
+        processes = [results for found in by_job.values() for results in found]
         inside = max(len(results) for results in processes)
-        across = max(len(set().union(*found)) for found in by_settings.values())
+        across = max(len(set().union(*found)) for found in by_job.values())
         total = len(set().union(*processes))
         times = sum(sum(results.values()) for results in processes)
         print(f"| {name} | {times} | {inside} | {across} | {total} |")

@@ -41,7 +41,7 @@ class MultiWorkerMirrored:
             with _peers_may_be_lost(tf):
                 self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
         except (tf.errors.UnknownError, tf.errors.InternalError) as error:
-            reason = str(error.message).strip().splitlines()[0][:200]
+            reason = _reason(error.message)
             raise ConfigurationError(f"TensorFlow's server can't start at {rendezvous.address}: {reason}") from error
 
     def trainer(self, build_model: Callable[[], Any], data: DataSet, learning_rate: float) -> Trainer:
@@ -184,5 +184,13 @@ def _peers_may_be_lost(tf: Any) -> Iterator[None]:
         tf.errors.DeadlineExceededError,
         tf.errors.FailedPreconditionError,
     ) as error:
-        reason = str(error.message).strip().splitlines()[0][:200]
-        raise LostPeerError(f"lost a peer: {reason}") from error
+        raise LostPeerError(f"lost a peer: {_reason(error.message)}; the other replica's log says why") from error
+
+
+def _reason(message: str) -> str:
+    """Returns the line of a TensorFlow error that tells something; its first one is often a mere heading."""
+    lines = [line.strip() for line in str(message).splitlines() if line.strip()]
+    telling = [
+        line for line in lines if any(word in line.lower() for word in ("peer", "connect", "unavailable", "socket"))
+    ]
+    return next(iter(telling or lines), "no reason given")[:200]

@@ -1,0 +1,1 @@
+"""Plugins from outside of the tree: what a user's package looks like."""
