@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     outcomes: dict[str, list[gang.Outcome]] = defaultdict(list)
     for number in range(options.rounds):
         for name in options.names if number % 2 == 0 else reversed(options.names):
-            outcome = gang.run(job(name, options), checkpoints=False)
+            outcome = gang.run(job(name, options))
             outcomes[name].append(outcome)
             if options.output:
                 record = {"variant": name, "qubits": options.qubits, "workers": options.workers}

@@ -17,6 +17,8 @@ from settings import Settings
 
 from qmljob_api.artifact import CheckpointPointer
 from qmljob_api.progress import Progress, parse_progress
+from qmljob_training.checkpoint import Checkpoint, CheckpointFolder
+from qmljob_training.stores import open_store
 
 MARK = "determinism/times"
 WARM_UP_EPOCHS = 2
@@ -72,28 +74,34 @@ class _Log:
     times: list[tuple[int, float, float]] = field(default_factory=list)
 
 
-def run(job: Job, *, checkpoints: bool) -> Outcome:
+def run(job: Job, checkpoints: Path | None = None) -> Outcome:
     """Trains to the end.
 
     Args:
-        checkpoints: write them, for the digest; they add to an epoch's processor time, not to its wall time.
+        checkpoints: an empty folder for them; they add to an epoch's processor time, not to its wall time.
 
     Raises:
         GangFailedError: see there.
     """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        extra = [f"--checkpoint-location={(folder / 'checkpoints').as_uri()}"] if checkpoints else []
-        logs = [_read(text) for text in _outputs(job, extra, folder)]
-        pointer = folder / "checkpoints/default/manual/manual/checkpoint.json"
-        digest = CheckpointPointer.model_validate_json(pointer.read_bytes()).data.sha256 if checkpoints else ""
+        extra = [f"--checkpoint-location={checkpoints.as_uri()}"] if checkpoints else []
+        logs = [_read(text) for text in _outputs(job, extra, Path(name))]
     return Outcome(
-        digest=digest,
+        digest=last_checkpoint(checkpoints)[0].data.sha256 if checkpoints else "",
         losses=tuple(entry.loss for entry in logs[0].epochs),
         epoch_seconds=max(statistics.median(e.seconds for e in log.epochs[WARM_UP_EPOCHS:]) for log in logs),
         user_seconds=sum(_slope(log, 1) for log in logs),
         system_seconds=sum(_slope(log, 2) for log in logs),
     )
+
+
+def last_checkpoint(folder: Path) -> tuple[CheckpointPointer, Checkpoint]:
+    """Returns the newest checkpoint that a run left."""
+    store = open_store((folder / "default/manual/manual").as_uri())
+    found = CheckpointFolder(store, attempt=0, uid="manual", fingerprint={}, threads=0).latest()
+    if found is None:
+        raise GangFailedError(f"no checkpoint in {store.location}")
+    return found
 
 
 def _outputs(job: Job, extra: list[str], folder: Path) -> list[str]:

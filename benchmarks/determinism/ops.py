@@ -137,7 +137,13 @@ def control(tf: Any) -> Op:
         total = tf.compat.v1.get_variable("total", 512, tf.float32, tf.zeros_initializer(), use_resource=True)
         fed = tf.compat.v1.placeholder(tf.float32, terms.shape)
         additions = [total.assign_add(fed[row], read_value=False) for row in range(len(terms))]
-    session = tf.compat.v1.Session(graph=graph)
+    session = tf.compat.v1.Session(
+        graph=graph,
+        config=tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+            inter_op_parallelism_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        ),
+    )
 
     def run() -> Any:
         session.run(total.initializer)

@@ -168,8 +168,8 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toys")
     source = shutil.copytree(PACKAGE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
     command = [
-        str(Path(sys.prefix) / "bin" / "uv"), "pip", "install", "--quiet", "--offline", "--no-deps", "--no-build-isolation",
-        "--python", sys.executable, "--target", str(folder / "site"), str(source),
+        str(Path(sys.prefix) / "bin" / "uv"), "pip", "install", "--quiet", "--offline", "--no-deps",
+        "--no-build-isolation", "--python", sys.executable, "--target", str(folder / "site"), str(source),
     ]  # fmt: skip
     env = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)

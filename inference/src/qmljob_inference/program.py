@@ -1,17 +1,16 @@
 """The inference program, from flags to the result line."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
 from qmljob_api.progress import InferenceResult, to_line
 from qmljob_training import plugins, runtime
 from qmljob_training.artifact import Artifact, model_options, read_artifact, rebuild
+from qmljob_training.commandline import FlagParser, add_artifact_flags, artifact_location, whole_number
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import ConfigurationError
-from qmljob_training.flags import artifact_location, whole_number
+from qmljob_training.evaluation import evaluate
 from qmljob_training.progress import say, write_termination_message
 from qmljob_training.workloads.protocol import Split, Workload
 
@@ -55,8 +54,6 @@ def run(arguments: Sequence[str]) -> None:
 
 def infer(artifact: Artifact, config: InferenceConfig) -> InferenceResult:
     """Evaluates a checked artifact on its own test split and on fresh examples."""
-    from qmljob_inference.evaluate import evaluate
-
     engine: Engine = plugins.load(plugins.ENGINES, config.engine or artifact.manifest.run.engine, Engine)
     model = rebuild(artifact, engine)
     own = evaluate(model, artifact.test_split)
@@ -64,16 +61,19 @@ def infer(artifact: Artifact, config: InferenceConfig) -> InferenceResult:
         for label, prediction in zip(artifact.test_split.labels, own.predictions, strict=True):
             say(f"label {label:+.0f}  prediction {prediction:+.6f}")
     result = InferenceResult(
-        artifact=artifact.location, mse=own.mse, sign_accuracy=own.sign_accuracy, examples=len(artifact.test_split)
+        artifact=artifact.location,
+        mse=own.mean_squared_error(artifact.test_split),
+        sign_accuracy=own.sign_accuracy(artifact.test_split),
+        examples=len(artifact.test_split),
     )
     if config.fresh_examples == 0:
         return result
     fresh, seed = _fresh_split(artifact, config)
-    score = evaluate(model, fresh)
+    answers = evaluate(model, fresh)
     return result.model_copy(
         update={
-            "fresh_mse": score.mse,
-            "fresh_sign_accuracy": score.sign_accuracy,
+            "fresh_mse": answers.mean_squared_error(fresh),
+            "fresh_sign_accuracy": answers.sign_accuracy(fresh),
             "fresh_examples": len(fresh),
             "fresh_seed": seed,
         }
@@ -82,22 +82,20 @@ def infer(artifact: Artifact, config: InferenceConfig) -> InferenceResult:
 
 def parse_flags(arguments: Sequence[str]) -> InferenceConfig:
     """Parses the flags; raises ConfigurationError."""
-    parser = _Parser(prog="python -m qmljob_inference", description="Report the mean squared error of an artifact.")
-    parser.add_argument("--weights-gcs-bucket", metavar="BUCKET", help="bucket of the weights")
-    parser.add_argument("--weights-gcs-path", metavar="PATH", help="path of the weights in the bucket (… .h5)")
-    parser.add_argument("--artifact", metavar="LOCATION", help="the same as one gs:// or file:// location")
+    parser = FlagParser(prog="python -m qmljob_inference", description="Report the mean squared error of an artifact.")
+    add_artifact_flags(parser)
     parser.add_argument("--engine", help="what simulates circuits (default: the one that trained)")
-    parser.add_argument("--threads", type=whole_number("--threads", 1), default=1, help="of TensorFlow (default 1)")
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="of TensorFlow (default 1)")
     parser.add_argument(
         "--fresh-examples",
-        type=whole_number("--fresh-examples", 0),
+        type=whole_number(0),
         help="drawn anew; 0: none (as many as training drew)",
     )
-    parser.add_argument("--fresh-seed", type=whole_number("--fresh-seed", 0), help="of the fresh examples")
+    parser.add_argument("--fresh-seed", type=whole_number(0), help="of the fresh examples")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON line here too")
     parser.add_argument("--predictions", action="store_true", help="print each label and prediction")
     given = parser.parse_args(arguments)
-    location = artifact_location(given.artifact, given.weights_gcs_bucket, given.weights_gcs_path)
+    location = artifact_location(given)
     if location is None:
         raise ConfigurationError("--artifact is missing: name the weights to load")
     return InferenceConfig(
@@ -123,8 +121,3 @@ def _write(path: Path, line: str) -> None:
         path.write_text(line + "\n")
     except OSError as error:
         raise ConfigurationError(f"--output {path}: {error.strerror}; choose a file that can be written") from error
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigurationError(f"{message}; see python -m qmljob_inference --help")

@@ -1,23 +1,18 @@
 """`python -m qmljob_training describe`: what there is to show of an artifact, as JSON or in a few lines."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qmljob_api.description import ArtifactDescription, Predictions, Readouts
 from qmljob_training import drawing, plugins, runtime
 from qmljob_training.artifact import Artifact, model_options, read_artifact, rebuild
+from qmljob_training.commandline import FlagParser, whole_number
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import ConfigurationError
-from qmljob_training.flags import whole_number
-from qmljob_training.workloads.protocol import Split, Workload
-
-BATCH = 64
-"""Examples simulated at once: bounds the memory of a large split."""
+from qmljob_training.evaluation import evaluate
+from qmljob_training.workloads.protocol import Workload
 
 TEXT_COLUMNS = 120
 """Circuits that are wider than this are left out of the summary for a person."""
@@ -47,14 +42,13 @@ def run(arguments: Sequence[str]) -> None:
 
 def parse_flags(arguments: Sequence[str]) -> DescribeConfig:
     """Parses the flags; raises ConfigurationError."""
-    parser = _Parser(
+    parser = FlagParser(
         prog="python -m qmljob_training describe",
         description="Describe an artifact: its circuits, and its answers before and after training.",
-        allow_abbrev=False,
     )
     parser.add_argument("--artifact", metavar="LOCATION", help="gs:// or file:// location of the weights")
     parser.add_argument("--json", action="store_true", help="print one JSON document, with circuits and answers")
-    parser.add_argument("--threads", type=whole_number("--threads", 1), help="of TensorFlow (default: as in training)")
+    parser.add_argument("--threads", type=whole_number(1), help="of TensorFlow (default: as in training)")
     given = parser.parse_args(arguments)
     if not given.artifact:
         raise ConfigurationError("--artifact is missing: name the weights to describe")
@@ -74,7 +68,7 @@ def describe(artifact: Artifact) -> ArtifactDescription:
     engine: Engine = plugins.load(plugins.ENGINES, manifest.run.engine, Engine)
     # Checked before a new model is made: that one knows nothing of what is wrong with the artifact.
     trained = rebuild(artifact, engine)
-    before, after = (_answers(model, artifact.test_split) for model in (workload.model(options, engine), trained))
+    before, after = (evaluate(model, artifact.test_split) for model in (workload.model(options, engine), trained))
     circuits = workload.circuits(options)
     abbreviations = drawing.abbreviate(circuits.values(), workload.symbols(options))
     return ArtifactDescription(
@@ -108,30 +102,6 @@ def summary(description: ArtifactDescription) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """predictions: float64 [examples]; readouts: float64 [examples, readouts]."""
-
-    predictions: NDArray[np.float64]
-    readouts: NDArray[np.float64]
-
-
-def _answers(model: Any, split: Split) -> _Answers:
-    import tensorflow as tf
-
-    answer = tf.function(lambda features: model(features, training=False), reduce_retracing=True)
-    parts = [answer(tf.constant(split.features[first : first + BATCH])) for first in range(0, len(split), BATCH)]
-    predictions, readouts = (
-        np.concatenate([part[which].numpy().astype(np.float64) for part in parts]) for which in (0, 1)
-    )
-    return _Answers(predictions, readouts.reshape(len(split), -1))
-
-
 def _error(description: ArtifactDescription, when: str) -> float:
     predictions = np.array(getattr(description.predictions, when))
     return float(np.mean(np.square(predictions - np.array(description.readouts.labels))))
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigurationError(f"{message}; see python -m qmljob_training describe --help")

@@ -13,8 +13,8 @@ import numpy as np
 
 from qmljob_api.progress import Progress
 from qmljob_training.errors import ConfigurationError
+from qmljob_training.evaluation import Evaluation
 from qmljob_training.stores import Store, open_store
-from qmljob_training.strategies.protocol import Evaluation
 
 SYNC_SECONDS = 10.0
 

@@ -3,12 +3,19 @@
 import argparse
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from qmljob_api import environment
 from qmljob_training import plugins
+from qmljob_training.commandline import (
+    FlagParser,
+    add_artifact_flags,
+    artifact_location,
+    port_number,
+    positive_number,
+    whole_number,
+)
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.workloads.protocol import WorkloadOptions
 
@@ -91,7 +98,7 @@ def parse_flags(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -
         global_batch_size=given.global_batch_size,
         learning_rate=given.learning_rate,
         threads=given.threads,
-        artifact=artifact_location(given.artifact, given.weights_gcs_bucket, given.weights_gcs_path),
+        artifact=artifact_location(given),
         checkpoint_location=given.checkpoint_location,
         checkpoint_steps=given.checkpoint_steps,
         resume_from=given.resume_from,
@@ -122,127 +129,54 @@ def read_identity(env: Mapping[str, str]) -> JobIdentity:
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports errors as ConfigurationError: argparse's own exit code is 2, which any Python program may end with."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigurationError(f"{message}; see python -m qmljob_training --help")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = FlagParser(
         prog="python -m qmljob_training",
         description="Train one replica's part of a quantum machine-learning model.",
         epilog="Also: python -m qmljob_training describe --help",
-        allow_abbrev=False,
     )
-    model = parser.add_argument_group("model and data")
-    known = ", ".join(plugins.names(plugins.WORKLOADS))
-    model.add_argument(
-        "--workload", default="qcnn", help=f"model with its data set (default %(default)s; here: {known})"
-    )
-    model.add_argument("--qubits", type=whole_number("--qubits", 1), default=8, help="default %(default)s")
-    model.add_argument(
-        "--examples", type=whole_number("--examples", 1), default=160, help="training and test examples together (160)"
-    )
-    model.add_argument(
-        "--seed", type=whole_number("--seed", 0), default=0, help="of data, order and weights (default 0)"
-    )
-    model.add_argument("--engine", default="tfq", help="what simulates circuits (default %(default)s)")
-
-    loop = parser.add_argument_group("training")
-    loop.add_argument("--strategy", default="multi-worker-mirrored", help="how replicas work together")
-    loop.add_argument("--epochs", type=whole_number("--epochs", 1), default=50, help="default %(default)s")
-    loop.add_argument("--batch-size", type=whole_number("--batch-size", 1), default=32, help="per worker (default 32)")
-    loop.add_argument(
-        "--global-batch-size", type=whole_number("--global-batch-size", 1), help="over all workers, instead"
-    )
-    loop.add_argument("--learning-rate", type=_positive("--learning-rate"), default=0.02, help="default %(default)s")
-    loop.add_argument(
-        "--threads",
-        type=whole_number("--threads", 1),
-        default=1,
-        help="of TensorFlow; same count, same bits (default 1)",
-    )
-
-    place = parser.add_argument_group("places")
-    place.add_argument("--weights-gcs-bucket", metavar="BUCKET", help="bucket for the weights")
-    place.add_argument("--weights-gcs-path", metavar="PATH", help="path of the weights in the bucket (… .h5)")
-    place.add_argument("--artifact", metavar="LOCATION", help="the same as one gs:// or file:// location")
-    place.add_argument(
-        "--checkpoint-location", metavar="LOCATION", help="gs:// or file:// folder; none: no checkpoints"
-    )
-    place.add_argument(
-        "--checkpoint-steps",
-        type=whole_number("--checkpoint-steps", 0),
-        default=0,
-        help="also every N steps (0: each epoch)",
-    )
-    place.add_argument("--resume-from", metavar="LOCATION", help="another job's checkpoint folder to start from")
-
-    watch = parser.add_argument_group("watching")
-    watch.add_argument("--logdir", metavar="LOCATION", help="folder or gs:// for TensorBoard's event files")
-    watch.add_argument("--profiler-port", type=_port, help="serve TensorFlow's profiler here")
-    watch.add_argument(
-        "--profile-epoch",
-        type=whole_number("--profile-epoch", 0),
-        default=0,
-        help="profile this epoch into --logdir (0: none)",
-    )
-    watch.add_argument("--progress", choices=("auto", "bar", "json"), default="auto", help="default %(default)s")
-    watch.add_argument(
-        "--grace-seconds", type=_positive("--grace-seconds"), default=30.0, help="between SIGTERM and SIGKILL (30)"
-    )
+    _add_model_flags(parser.add_argument_group("model and data"))
+    _add_training_flags(parser.add_argument_group("training"))
+    _add_place_flags(parser.add_argument_group("places"))
+    _add_watching_flags(parser.add_argument_group("watching"))
     return parser
 
 
-def artifact_location(location: str | None, bucket: str | None, path: str | None) -> str | None:
-    """Returns the one location that --artifact, or the tutorial's --weights-gcs-bucket and --weights-gcs-path, name.
-
-    Raises:
-        ConfigurationError: both ways at once, or half of the second.
-    """
-    if location and (bucket or path):
-        raise ConfigurationError("--artifact: give either it or --weights-gcs-bucket with --weights-gcs-path, not both")
-    if bool(bucket) != bool(path):
-        missing = "--weights-gcs-path" if bucket else "--weights-gcs-bucket"
-        raise ConfigurationError(f"{missing} is missing: the bucket and the path of the weights go together")
-    return f"gs://{bucket.removeprefix('gs://').strip('/')}/{path.lstrip('/')}" if bucket and path else location
+def _add_model_flags(group: argparse._ArgumentGroup) -> None:
+    known = ", ".join(plugins.names(plugins.WORKLOADS))
+    add = group.add_argument
+    add("--workload", default="qcnn", help=f"model with its data set (default %(default)s; here: {known})")
+    add("--qubits", type=whole_number(1), default=8, help="default %(default)s")
+    add("--examples", type=whole_number(1), default=160, help="training and test examples together (%(default)s)")
+    add("--seed", type=whole_number(0), default=0, help="of data, order and weights (default %(default)s)")
+    add("--engine", default="tfq", help="what simulates circuits (default %(default)s)")
 
 
-def whole_number(flag: str, least: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers from `least`; it raises ConfigurationError."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ConfigurationError(f"{flag} {text}: must be a whole number") from None
-        if not least <= value < 2**31:
-            raise ConfigurationError(f"{flag} {text}: must be {least} or more, and below {2**31}")
-        return value
-
-    return parse
+def _add_training_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--strategy", default="multi-worker-mirrored", help="how replicas work together (default %(default)s)")
+    add("--epochs", type=whole_number(1), default=50, help="default %(default)s")
+    add("--batch-size", type=whole_number(1), default=32, help="examples a step, per worker (default %(default)s)")
+    add("--global-batch-size", type=whole_number(1), help="examples a step, over all workers: instead of --batch-size")
+    add("--learning-rate", type=positive_number, default=0.02, help="default %(default)s")
+    add("--threads", type=whole_number(1), default=1, help="of TensorFlow; same count, same bits (default %(default)s)")
 
 
-def _positive(flag: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ConfigurationError(f"{flag} {text}: must be a number") from None
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigurationError(f"{flag} {text}: must be a finite number above 0")
-        return value
-
-    return parse
+def _add_place_flags(group: argparse._ArgumentGroup) -> None:
+    add_artifact_flags(group)
+    add = group.add_argument
+    add("--checkpoint-location", metavar="LOCATION", help="gs:// or file:// folder; none: no checkpoints")
+    add("--checkpoint-steps", type=whole_number(0), default=0, help="also every N steps (default: each epoch only)")
+    add("--resume-from", metavar="LOCATION", help="another job's checkpoint folder to start from")
 
 
-def _port(text: str) -> int:
-    value = whole_number("--profiler-port", 1)(text)
-    if value > 65535:
-        raise ConfigurationError(f"--profiler-port {text}: must be 65535 or less")
-    return value
+def _add_watching_flags(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--logdir", metavar="LOCATION", help="folder or gs:// for TensorBoard's event files")
+    add("--profiler-port", type=port_number, help="serve TensorFlow's profiler here")
+    add("--profile-epoch", type=whole_number(0), default=0, help="profile this epoch into --logdir (default: none)")
+    add("--progress", choices=("auto", "bar", "json"), default="auto", help="default %(default)s")
+    add("--grace-seconds", type=positive_number, default=30.0, help="from SIGTERM to SIGKILL (default %(default)s)")
 
 
 def _seconds(env: Mapping[str, str], name: str) -> float:

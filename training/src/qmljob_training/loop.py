@@ -14,8 +14,9 @@ from qmljob_api.progress import Progress
 from qmljob_training.batches import Shard, epoch_order, shard
 from qmljob_training.checkpoint import Checkpoint, CheckpointFolder, Position
 from qmljob_training.errors import ConfigurationError, PreemptedError
+from qmljob_training.evaluation import Evaluation
 from qmljob_training.preemption import StopRequest
-from qmljob_training.strategies.protocol import Evaluation, Trainer
+from qmljob_training.strategies.protocol import Trainer
 from qmljob_training.workloads.protocol import DataSet
 
 CALL_SECONDS = 5.0
@@ -170,7 +171,6 @@ class Loop:
         self, position: Position, evaluation: Evaluation, seconds: float, validation_seconds: float, examples: int
     ) -> Progress:
         config, test, trained = self._config, self._data.test, len(self._data.train)
-        errors = np.square(evaluation.predictions - test.labels)
         return Progress(
             role=config.role,
             index=config.index,
@@ -180,8 +180,8 @@ class Loop:
             step=position.steps,
             loss=position.squared_errors / trained,
             sign_accuracy=position.hits / trained,
-            val_loss=float(errors.mean()),
-            val_sign_accuracy=float(np.mean((evaluation.predictions >= 0) == (test.labels >= 0))),
+            val_loss=evaluation.mean_squared_error(test),
+            val_sign_accuracy=evaluation.sign_accuracy(test),
             learning_rate=config.learning_rate,
             seconds=seconds,
             validation_seconds=validation_seconds,

@@ -12,6 +12,7 @@ from qmljob_training.batches import slice_size
 from qmljob_training.checkpoint import CheckpointFolder, Fingerprint, Position
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import BadArtifactError, ConfigurationError
+from qmljob_training.evaluation import Evaluation
 from qmljob_training.event_files import EventFiles
 from qmljob_training.flags import TrainingConfig, parse_flags
 from qmljob_training.loop import Loop, LoopConfig
@@ -20,7 +21,7 @@ from qmljob_training.preemption import StopRequest
 from qmljob_training.progress import ProgressReporter, say
 from qmljob_training.rendezvous import Rendezvous, check_port, read_rendezvous
 from qmljob_training.stores import open_store
-from qmljob_training.strategies.protocol import Evaluation, Strategy, Trainer
+from qmljob_training.strategies.protocol import Strategy, Trainer
 from qmljob_training.workloads.protocol import DataSet, Workload
 
 _ARRIVED = 1
@@ -180,9 +181,9 @@ def _read_checkpoint(plan: Plan, trainer: Trainer) -> tuple[Position, int]:
             continue
         pointer, checkpoint = found
         _check_same_model(plan, folder, pointer)
+        if folder is plan.checkpoints and plan.rendezvous.is_chief and not folder.claim(pointer):
+            return _read_checkpoint(plan, trainer)
         trainer.restore(checkpoint.state)
-        if folder is plan.checkpoints and plan.rendezvous.is_chief:
-            folder.claim(pointer)
         return checkpoint.position, int(pointer.data.sha256[:15], 16)
     return Position(), 0
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from qmljob_training.batches import Shard
 from qmljob_training.errors import ConfigurationError
+from qmljob_training.evaluation import Evaluation
 from qmljob_training.rendezvous import Rendezvous
-from qmljob_training.strategies.protocol import Evaluation, State, StepsResult
+from qmljob_training.strategies.protocol import State, StepsResult
 from qmljob_training.workloads.protocol import DataSet, Split
 
 
@@ -57,8 +58,8 @@ class GradientDescent:
     def restore(self, state: State) -> None:
         self.model.set_weights([state[name] for name in sorted(state)])
 
-    def barrier(self) -> None:
-        """Nobody to wait for."""
+    def exchange(self, value: int) -> tuple[int, ...]:
+        return (value,)
 
     def _step(self, indices: Any, weights: Any, batch_size: Any) -> tuple[float, float]:
         import tensorflow as tf

@@ -12,8 +12,9 @@ import numpy as np
 
 from qmljob_training.batches import Shard, slice_size
 from qmljob_training.errors import BadArtifactError, ConfigurationError, LostPeerError
+from qmljob_training.evaluation import Evaluation
 from qmljob_training.rendezvous import Rendezvous
-from qmljob_training.strategies.protocol import Evaluation, State, StepsResult, Trainer
+from qmljob_training.strategies.protocol import State, StepsResult, Trainer
 from qmljob_training.workloads.protocol import DataSet, Split
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qmljob_training.batches import Shard
+from qmljob_training.evaluation import Evaluation
 from qmljob_training.rendezvous import Rendezvous
 from qmljob_training.workloads.protocol import DataSet, Split
 
@@ -33,14 +34,6 @@ class StepsResult:
     hits: NDArray[np.float64]
     stop: bool
     step_seconds: float
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The model's answers on a split. predictions: float64 [examples]; readouts: float64 [examples, readouts]."""
-
-    predictions: NDArray[np.float64]
-    readouts: NDArray[np.float64]
 
 
 class Trainer(Protocol):
