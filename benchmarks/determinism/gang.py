@@ -22,7 +22,7 @@ from qmljob_training.stores import open_store
 
 MARK = "determinism/times"
 WARM_UP_EPOCHS = 2
-LIMIT_SECONDS = 180.0
+LIMIT_SECONDS = 600.0
 
 
 class GangFailedError(Exception):

@@ -173,11 +173,12 @@ def test_what_earlier_attempts_have_left_is_removed_in_time(store: Store) -> Non
         found = writer.latest()
         if found is not None:
             assert writer.claim(found[0])
-        for epoch in range(attempt, attempt + 3):
+        for epoch in range(3 * attempt, 3 * attempt + 3):
             writer.save(checkpoint(epoch))
-        store.put("checkpoint-99999-0000000-aaaaaaaaaaaaaaaa.npz", b"data of a writer that died before its pointer")
-    assert len(store.list("checkpoint-")) <= 3
-    assert_equal(latest(folder(store)), checkpoint(7))
+        # It dies between data and pointer.
+        store.put(f"checkpoint-{3 * attempt + 3:05d}-0000000-{attempt:016d}.npz", b"data that no pointer will name")
+    assert len(store.list("checkpoint-")) == 3
+    assert_equal(latest(folder(store)), checkpoint(17))
 
 
 def test_a_claimed_pointer_stays_and_changes_hands(store: Store) -> None:

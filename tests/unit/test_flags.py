@@ -48,7 +48,6 @@ def test_bucket_and_path_may_be_written_with_scheme_and_slashes(bucket: str, pat
     [
         pytest.param(["--batch-size=5"], [5, 10, 15], id="per worker"),
         pytest.param(["--global-batch-size=6"], [6, 6, 6], id="over all workers"),
-        pytest.param(["--batch-size=5", "--global-batch-size=6"], [6, 6, 6], id="over all workers wins"),
     ],
 )
 def test_a_batch_is_given_per_worker_or_over_all(flags: list[str], sizes: list[int]) -> None:
@@ -64,6 +63,15 @@ BAD = [
     pytest.param(["--epochs=0"], "--epochs 0: must be 1 or more", id="no epoch"),
     pytest.param(["--batch-size=0"], "--batch-size 0: must be 1 or more", id="batch 0"),
     pytest.param(["--global-batch-size=0"], "--global-batch-size 0: must be 1 or more", id="global batch 0"),
+    pytest.param(
+        ["--batch-size=5", "--global-batch-size=6"],
+        "--global-batch-size not allowed with argument --batch-size",
+        id="both batch sizes",
+    ),
+    pytest.param(["--artifact="], "--artifact is empty", id="an empty artifact"),
+    pytest.param(
+        ["--weights-gcs-bucket=", "--weights-gcs-path="], "--weights-gcs-bucket is empty", id="an empty bucket"
+    ),
     pytest.param(["--seed=-1"], "--seed -1: must be 0 or more", id="negative seed"),
     pytest.param(["--seed=99999999999"], "--seed 99999999999: must be 2147483647 or less", id="huge seed"),
     pytest.param(["--learning-rate=nan"], "--learning-rate nan: must be a finite number above 0", id="rate NaN"),

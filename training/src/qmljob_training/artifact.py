@@ -20,7 +20,15 @@ from qmljob_training.arrays import pack, unpack
 from qmljob_training.digest import data_file, matches
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import BadArtifactError, ConfigurationError
-from qmljob_training.stores import ObjectNotFound, Store, open_store, put_fenced, split_location
+from qmljob_training.stores import (
+    Fenced,
+    ObjectNotFound,
+    PreconditionFailed,
+    Store,
+    open_store,
+    put_fenced,
+    split_location,
+)
 from qmljob_training.workloads.protocol import Split, Workload, WorkloadOptions
 
 if TYPE_CHECKING:
@@ -93,11 +101,45 @@ class ArtifactWriter:
             metrics=metrics,
         )
         if not self._is_there(manifest, weights):
+            copy = f"{self.stem}{SUFFIX}"
+            generation = self._generation(copy)
             self.store.put(manifest.weights.name, weights)
             self.store.put(manifest.test_split.name, split)
-            put_fenced(self.store, f"{self.stem}.json", manifest, self._fence)
-            self.store.put(f"{self.stem}{SUFFIX}", weights)
+            put_fenced(self.store, self._manifest_name, manifest, self._fence)
+            try:
+                # The copy carries no attempt: that nobody has written it meanwhile stands in for the fence.
+                self.store.put_if(copy, weights, generation=generation)
+            except PreconditionFailed as error:
+                raise Fenced(f"{self.location} was written by another process meanwhile; end this one") from error
         return manifest
+
+    def check(self) -> None:
+        """Looks before training whether the artifact can be written after it.
+
+        Raises:
+            ConfigurationError: what stands in the manifest's place is no manifest.
+            StoreError: the folder can't be written.
+        """
+        self.store.check_writable()
+        try:
+            self._fence(self.store.get(self._manifest_name).data)
+        except ObjectNotFound:
+            return
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"artifact {self.location}: {self._manifest_name} beside it is no manifest of this program, so it is "
+                "not overwritten; delete it or choose another name"
+            ) from error
+
+    @property
+    def _manifest_name(self) -> str:
+        return f"{self.stem}.json"
+
+    def _generation(self, name: str) -> int:
+        try:
+            return self.store.get(name).generation
+        except ObjectNotFound:
+            return 0
 
     def _fence(self, data: bytes) -> ArtifactManifest:
         found = ArtifactManifest.model_validate_json(data)
@@ -106,7 +148,7 @@ class ArtifactWriter:
 
     def _is_there(self, manifest: ArtifactManifest, weights: bytes) -> bool:
         try:
-            found = ArtifactManifest.model_validate_json(self.store.get(f"{self.stem}.json").data)
+            found = ArtifactManifest.model_validate_json(self.store.get(self._manifest_name).data)
             if (found.uid, found.weights, found.test_split) != (self.uid, manifest.weights, manifest.test_split):
                 return False
             plain = self.store.get(f"{self.stem}{SUFFIX}").data

@@ -71,6 +71,9 @@ def artifact_location(given: argparse.Namespace) -> str | None:
     bucket, path = given.weights_gcs_bucket, given.weights_gcs_path
     if given.artifact and (bucket or path):
         raise ConfigurationError("--artifact: give either it or --weights-gcs-bucket with --weights-gcs-path, not both")
+    for flag, value in (("--weights-gcs-bucket", bucket), ("--weights-gcs-path", path), ("--artifact", given.artifact)):
+        if value is not None and not value.strip("/"):
+            raise ConfigurationError(f"{flag} is empty: name a place for the weights, or leave the flag out")
     if bool(bucket) != bool(path):
         missing = "--weights-gcs-path" if bucket else "--weights-gcs-bucket"
         raise ConfigurationError(f"{missing} is missing: the bucket and the path of the weights go together")

@@ -156,8 +156,9 @@ def _add_training_flags(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--strategy", default="multi-worker-mirrored", help="how replicas work together (default %(default)s)")
     add("--epochs", type=whole_number(1), default=50, help="default %(default)s")
-    add("--batch-size", type=whole_number(1), default=32, help="examples a step, per worker (default %(default)s)")
-    add("--global-batch-size", type=whole_number(1), help="examples a step, over all workers: instead of --batch-size")
+    batch = group.add_mutually_exclusive_group()
+    batch.add_argument("--batch-size", type=whole_number(1), default=32, help="examples a step, per worker (32)")
+    batch.add_argument("--global-batch-size", type=whole_number(1), help="examples a step, over all workers, instead")
     add("--learning-rate", type=positive_number, default=0.02, help="default %(default)s")
     add("--threads", type=whole_number(1), default=1, help="of TensorFlow; same count, same bits (default %(default)s)")
 

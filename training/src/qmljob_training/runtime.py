@@ -4,7 +4,9 @@ import os
 
 ENVIRONMENT = {
     "TF_USE_LEGACY_KERAS": "1",  # TensorFlow Quantum's layers and tf.distribute's Keras support are Keras 2
-    "TF_ENABLE_ONEDNN_OPTS": "0",  # oneDNN chooses kernels, and so the order of sums, by what it finds at run time
+    # oneDNN chooses kernels, and so the order of sums, by what it finds at run time. Matrix products use it even so:
+    # the same bits need the same instruction set (docs/determinism.md).
+    "TF_ENABLE_ONEDNN_OPTS": "0",
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "CUDA_VISIBLE_DEVICES": "-1",
 }
@@ -20,8 +22,8 @@ def configure(threads: int) -> None:
     """Fixes thread counts and asks for deterministic ops; to be called before TensorFlow does anything.
 
     Args:
-        threads: of each op (intra-op). Ops run one after another (inter-op 1 would starve collectives, see
-            docs/determinism.md, so it is 2: gradients and collectives may overlap, sums do not depend on it).
+        threads: of each op (intra-op). Up to two ops run at once (inter-op); measured with 1, 2 and TensorFlow's own
+            choice, neither a bit nor the time depends on that number (docs/determinism.md).
     """
     import tensorflow as tf
 

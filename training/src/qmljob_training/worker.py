@@ -133,9 +133,9 @@ def _checkpoint_folder(
 
 def _artifact_writer(config: TrainingConfig, location: str) -> ArtifactWriter:
     folder, stem = check_location(location)
-    store = open_store(folder)
-    store.check_writable()
-    return ArtifactWriter(location, store, stem, attempt=config.job.attempt, uid=config.job.uid)
+    writer = ArtifactWriter(location, open_store(folder), stem, attempt=config.job.attempt, uid=config.job.uid)
+    writer.check()
+    return writer
 
 
 def _join(plan: Plan, stop: StopRequest) -> Trainer:
@@ -183,7 +183,12 @@ def _read_checkpoint(plan: Plan, trainer: Trainer) -> tuple[Position, int]:
         _check_same_model(plan, folder, pointer)
         if folder is plan.checkpoints and plan.rendezvous.is_chief and not folder.claim(pointer):
             return _read_checkpoint(plan, trainer)
-        trainer.restore(checkpoint.state)
+        try:
+            trainer.restore(checkpoint.state)
+        except BadArtifactError as error:
+            raise BadArtifactError(
+                f"checkpoint {folder.store.location}: {error}; choose another --checkpoint-location"
+            ) from error
         return checkpoint.position, int(pointer.data.sha256[:15], 16)
     return Position(), 0
 
@@ -215,7 +220,7 @@ def _say_start(plan: Plan, position: Position) -> None:
     )
     say(
         f"global batch {total} over {gang.workers} worker(s); this one takes examples "
-        f"[{gang.rank * width}:{min((gang.rank + 1) * width, total)}] of each batch; "
+        f"[{min(gang.rank * width, total)}:{min((gang.rank + 1) * width, total)}] of each batch; "
         f"{len(plan.data.train)} training and {len(plan.data.test)} test examples, "
         f"{steps} step(s) an epoch, {last} example(s) in the last"
     )

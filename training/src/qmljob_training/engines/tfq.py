@@ -5,6 +5,8 @@ about three forward runs, where the parameter shift rule would need two runs a s
 central difference of 0.005 in its symbol: gradients come out 4e-5 too small, nearly all by the same factor.
 """
 
+import os
+
 import cirq
 import sympy
 import tensorflow as tf
@@ -23,6 +25,7 @@ class TfqEngine:
         # TensorFlow's context, after which collective ops can't be configured any more.
         import tensorflow_quantum as tfq
 
+        _check_memory(len((model.encoding + model.ansatz).all_qubits()))
         op = tfq.differentiators.Adjoint().generate_differentiable_op(analytic_op=tfq.get_expectation_op())
         try:
             circuit = tfq.convert_to_tensor([_whole_circuit(model)])
@@ -39,6 +42,17 @@ class TfqEngine:
             return op(tf.tile(circuit, [batch]), names, values, tf.tile(observables, [batch, 1]))
 
         return expectation
+
+
+def _check_memory(qubits: int) -> None:
+    """Raises ConfigurationError where not even one state vector and its gradient's two more fit this machine."""
+    needed = 3 * 8 * 2**qubits
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > present:
+        raise ConfigurationError(
+            f"{qubits} qubits: engine tfq needs {needed / 2**30:.3g} GiB for the state vectors of one example, this "
+            f"machine has {present / 2**30:.3g}; use fewer qubits"
+        )
 
 
 def _whole_circuit(model: CircuitModel) -> cirq.Circuit:

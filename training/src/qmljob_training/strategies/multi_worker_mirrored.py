@@ -112,11 +112,11 @@ class MirroredTrainer:
         variables = self._variables()
         if state.keys() != variables.keys():
             differing = ", ".join(sorted(state.keys() ^ variables.keys()))
-            raise BadArtifactError(f"the checkpoint is of another model or optimizer: it differs in {differing}")
+            raise BadArtifactError(f"it is of another model or optimizer, and differs in {differing}")
         for name, variable in variables.items():
             if state[name].shape != tuple(variable.shape):
                 raise BadArtifactError(
-                    f"the checkpoint is of another model: {name} has shape {state[name].shape}, not {variable.shape}"
+                    f"it is of another model: {name} has shape {state[name].shape}, not {variable.shape}"
                 )
         for name, variable in variables.items():
             variable.assign(state[name])
