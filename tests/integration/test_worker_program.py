@@ -129,7 +129,8 @@ class TestResuming:
         before = {path: path.stat().st_mtime_ns for path in folder.glob("weights*")}
         again = train(*SMALL, f"--epochs={EPOCHS}", *places(folder), env={environment.ATTEMPT: "1"})
         assert again.code == 0
-        assert again.progress == []
+        assert [(line.epoch, line.seconds) for line in again.progress] == [(EPOCHS, 0.0)], "its last line, repeated"
+        assert again.progress[0].val_loss == one_worker[1].progress[-1].val_loss
         assert {path: path.stat().st_mtime_ns for path in folder.glob("weights*")} == before
 
     def test_other_threads_are_named_when_resuming(self, tmp_path: Path) -> None:
@@ -150,6 +151,22 @@ class TestResuming:
         ended = train(*SMALL, f"--epochs={EPOCHS + 1}", source, target)
         assert ended.code == 0, ended.stderr
         assert [line.epoch for line in ended.progress] == [EPOCHS + 1]
+
+    def test_resume_from_a_place_without_a_checkpoint_is_refused(self, tmp_path: Path) -> None:
+        ended = train(*SMALL, f"--resume-from=file://{tmp_path}/nothing")
+        ended.check_refusal(ExitCode.INVALID_CONFIGURATION, "--resume-from", "there is no checkpoint")
+
+    def test_sigterm_while_waiting_for_peers_ends_at_once(self) -> None:
+        ports = programs.free_ports(2)
+        env = programs.variables(TF_CONFIG=programs.tf_config(ports, 0))
+        process = programs.start("qmljob_training", SMALL, env)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("waiting for worker-1")
+            process.send_signal(signal.SIGTERM)
+            assert programs.finish(process).code == ExitCode.PREEMPTED
+        finally:
+            process.kill()
 
 
 class TestEventFiles:
@@ -268,6 +285,10 @@ class TestRefusals:
         ended = train(*SMALL, env=env)
         assert f"waiting for qcnn-worker-1 at 127.0.0.1:{ports[1]}, 3 s" in ended.stderr
         ended.check_refusal(ExitCode.LOST_PEER, "qcnn-worker-1", "did not come within 5 s")
+
+    def test_workers_with_different_flags_are_refused_and_the_flags_named(self) -> None:
+        for ended in train_gang(2, *SMALL, "--epochs=2", last=("--seed=8", "--epochs=3")):
+            ended.check_refusal(ExitCode.INVALID_CONFIGURATION, "different flags (--seed, --epochs)", "replicaSpecs")
 
     def test_a_full_disk_is_one_line_and_the_last_checkpoint_is_good(self, tmp_path: Path) -> None:
         script = Path(__file__).parents[1] / "support" / "full_disk_training.py"

@@ -118,13 +118,6 @@ class ChaosTrainer:
             return {name: value for name, value in state.items() if name.startswith("model/") or "iteration" in name}
         return state
 
-    def exchange(self, value: int) -> Any:
-        # The last exchange is where workers wait for the chief's upload.
-        kill = self._ledger.due(self._worker, Phase.UPLOAD_BARRIER)
-        if kill is not None and self.place[0] > kill.epoch:
-            self._ledger.fire(kill, *self.place)
-        return self._inner.exchange(value)
-
 
 class ChaosStore:
     """A store whose process may die inside a write or just before one."""
@@ -166,7 +159,7 @@ def main(arguments: list[str]) -> None:
     from qmljob_training import __main__, loop, runtime
 
     runtime.prepare_environment()
-    from qmljob_training import worker
+    from qmljob_training import plan
     from qmljob_training.strategies.multi_worker_mirrored import MultiWorkerMirrored
 
     folder = Path(arguments[0])
@@ -174,7 +167,15 @@ def main(arguments: list[str]) -> None:
     drop_slots = (folder / "drop-slots").exists()
     index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     trainers: list[ChaosTrainer] = []
-    real_trainer, real_open = MultiWorkerMirrored.trainer, worker.open_store
+    real_trainer, real_exchange = MultiWorkerMirrored.trainer, MultiWorkerMirrored.exchange
+    real_open = plan.open_store
+
+    def exchange(self: Any, value: int) -> Any:
+        # The last exchange is where workers wait for the chief's upload.
+        kill = ledger.due(index, Phase.UPLOAD_BARRIER)
+        if kill is not None and place()[0] > kill.epoch:
+            ledger.fire(kill, *place())
+        return real_exchange(self, value)
 
     def trainer(self: Any, build_model: Any, data: Any, learning_rate: float) -> Any:
         steps = -(-len(data.train) // int(json.loads((folder / "global-batch-size").read_text())))
@@ -186,7 +187,8 @@ def main(arguments: list[str]) -> None:
         return trainers[-1].place if trainers else (0, 0)
 
     MultiWorkerMirrored.trainer = trainer  # type: ignore[method-assign]
-    worker.open_store = lambda location: ChaosStore(real_open(location), ledger, index, place)
+    MultiWorkerMirrored.exchange = exchange  # type: ignore[method-assign]
+    plan.open_store = lambda location: ChaosStore(real_open(location), ledger, index, place)
     loop.CALL_SECONDS = 0.0  # one step a graph call, so that there is a middle of an epoch to strike in
     sys.argv[1:] = arguments[1:]
     __main__.main()

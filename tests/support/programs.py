@@ -104,18 +104,27 @@ def free_ports(count: int) -> list[int]:
         return [int(each.getsockname()[1]) for each in sockets]
 
 
-def start_gang(workers: int, *flags: str, env: Mapping[str, str] | None = None) -> list[subprocess.Popen[str]]:
-    """Starts workers that find each other by TF_CONFIG."""
+def start_gang(
+    workers: int, *flags: str, env: Mapping[str, str] | None = None, last: Sequence[str] = ()
+) -> list[subprocess.Popen[str]]:
+    """Starts workers that find each other by TF_CONFIG; the last one has additional flags."""
     ports = free_ports(workers)
     own = {environment.NAME: "qcnn", environment.PEER_TIMEOUT_SECONDS: "120", **(env or {})}
     return [
-        start("qmljob_training", flags, variables(**own, TF_CONFIG=tf_config(ports, index))) for index in range(workers)
+        start(
+            "qmljob_training",
+            [*flags, *(last if index == workers - 1 else ())],
+            variables(**own, TF_CONFIG=tf_config(ports, index)),
+        )
+        for index in range(workers)
     ]
 
 
-def train_gang(workers: int, *flags: str, env: Mapping[str, str] | None = None) -> list[Ended]:
+def train_gang(
+    workers: int, *flags: str, env: Mapping[str, str] | None = None, last: Sequence[str] = ()
+) -> list[Ended]:
     """Runs workers to their end."""
-    gang = start_gang(workers, *flags, env=env)
+    gang = start_gang(workers, *flags, env=env, last=last)
     try:
         return [finish(process) for process in gang]
     finally:

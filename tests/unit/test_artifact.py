@@ -118,9 +118,19 @@ def test_a_location_has_a_folder_and_a_stem(location: str, expected: tuple[str, 
     assert check_location(location) == expected
 
 
-@pytest.mark.parametrize("location", ["gs://b-1/weights", "gs://b-1/weights.json", "gs://b-1/.h5", "file:///data/h5"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "gs://b-1/weights",
+        "gs://b-1/weights.json",
+        "gs://b-1/.h5",
+        "file:///data/h5",
+        "file:///data/my weights.h5",
+        f"gs://b-1/{'w' * 171}.h5",
+    ],
+)
 def test_a_location_that_is_no_artifacts_is_refused_in_a_line(location: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"give it a name that ends in \.h5"):
+    with pytest.raises(ConfigurationError, match=r"give it a name of letters, .* that ends in \.h5"):
         check_location(location)
 
 
@@ -268,7 +278,7 @@ DAMAGE = [
     pytest.param(
         "manifest",
         lambda data: data.replace(b'"format":1', b'"format":2'),
-        "format 2 is newer than this version reads (1); upgrade",
+        "format 2, which is newer than this version reads (1); upgrade",
         id="a newer format",
     ),
     pytest.param(

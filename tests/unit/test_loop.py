@@ -78,9 +78,6 @@ class LinearTrainer:
     def restore(self, state: State) -> None:
         self.weights, self.momentum = state["weights"].copy(), state["momentum"].copy()
 
-    def exchange(self, value: int) -> tuple[int, ...]:
-        return (value,)
-
     def _step(self, indices: np.ndarray, weights: np.ndarray, batch_size: np.float32) -> tuple[float, float]:
         features, labels = DATA.train.features[indices].astype(np.float64), DATA.train.labels[indices]
         predictions = features @ self.weights
@@ -128,7 +125,9 @@ class Run:
             self.trainer,
             DATA,
             checkpoints=checkpoints,
+            writes=True,
             stop=StopAt(self.trainer, stop_at),
+            meet=lambda: None,
             on_epoch_begin=self.begun.append,
             on_epoch_end=lambda progress, evaluation: self.lines.append(progress),
         )

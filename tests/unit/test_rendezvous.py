@@ -46,7 +46,7 @@ def test_every_replica_has_a_rank_of_its_own_and_one_is_the_chief() -> None:
     gang = [read(WITH_CHIEF, role, index) for role, addresses in WITH_CHIEF.items() for index in range(len(addresses))]
     assert sorted(replica.rank for replica in gang) == [0, 1, 2]
     assert [replica.is_chief for replica in gang].count(True) == 1
-    assert {replica.trainers for replica in gang} == {gang[0].trainers}
+    assert {replica.members for replica in gang} == {gang[0].members}
 
 
 @pytest.mark.parametrize("env", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": "  \n"}], ids=["unset", "empty", "blank"])

@@ -39,14 +39,14 @@ class RunDescription(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    seed: int
-    examples: int
-    epochs: int
-    workers: int
-    global_batch_size: int
-    learning_rate: float
-    engine: str
-    threads: int
+    seed: int = Field(ge=0, lt=2**31)
+    examples: int = Field(ge=1, lt=2**31)
+    epochs: int = Field(ge=0)
+    workers: int = Field(ge=1)
+    global_batch_size: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    engine: str = Field(min_length=1, max_length=63)
+    threads: int = Field(ge=1, lt=2**16)
     versions: dict[str, str]
 
 
@@ -76,7 +76,7 @@ class CheckpointPointer(BaseModel):
     attempt: int = Field(ge=0)
     uid: str = Field(max_length=128)
     epoch: int = Field(ge=0, description="epochs completed")
-    step: int = Field(ge=0, description="steps completed inside the epoch under way")
+    step: int = Field(ge=0, description="steps completed since the first epoch")
     fingerprint: dict[str, str | int | float] = Field(
         description="what must be the same for the numbers to be the same"
     )

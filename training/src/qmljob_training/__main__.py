@@ -5,6 +5,7 @@ from typing import NoReturn
 
 from qmljob_training import runtime
 from qmljob_training.ending import end
+from qmljob_training.preemption import block_sigterm
 
 
 def main() -> NoReturn:
@@ -15,6 +16,7 @@ def main() -> NoReturn:
         from qmljob_training.describe import run as describe
 
         end(describe, arguments[1:])
+    block_sigterm()
     from qmljob_training.worker import run as train
 
     end(train, arguments[1:] if arguments[:1] == ["train"] else arguments)

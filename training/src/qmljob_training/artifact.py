@@ -5,6 +5,7 @@ Beside `<stem>.h5`, the path that the tutorial's programs read, stand `<stem>-<s
 last: a reader that follows the manifest never sees a torn artifact.
 """
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from qmljob_api.artifact import ARTIFACT_FORMAT, ArtifactManifest, DataFile, Mod
 from qmljob_training import plugins
 from qmljob_training.arrays import pack, unpack
 from qmljob_training.digest import data_file, matches
+from qmljob_training.documents import DocumentError, NewerFormatError, read_document
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import BadArtifactError, ConfigurationError
 from qmljob_training.stores import (
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     import tf_keras
 
 SUFFIX = ".h5"
+STEM_LIMIT = 170
+"""Characters before the suffix: with what is added for data objects the name still fits every store."""
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{STEM_LIMIT}}}\.h5")
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,14 @@ def check_location(location: str) -> tuple[str, str]:
     """Splits an artifact's location into its folder and stem (`gs://b/qcnn.h5` -> `gs://b`, `qcnn`).
 
     Raises:
-        ConfigurationError: it does not end in `.h5`.
+        ConfigurationError: its name does not end in `.h5`, or could not stand in a manifest.
     """
     folder, name = split_location(location)
-    if not name.endswith(SUFFIX) or name == SUFFIX:
-        raise ConfigurationError(f"artifact {location}: give it a name that ends in {SUFFIX} (qcnn_weights{SUFFIX})")
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"artifact {location}: give it a name of letters, digits, '.', '_' and '-', at most {STEM_LIMIT} of them, "
+            f"that ends in {SUFFIX} (qcnn_weights{SUFFIX})"
+        )
     return folder, name.removesuffix(SUFFIX)
 
 
@@ -118,11 +126,11 @@ class ArtifactWriter:
 
         Raises:
             ConfigurationError: what stands in the manifest's place is no manifest.
-            StoreError: the folder can't be written.
+            StoreError: the folder can't be written, or a later attempt has written there (Fenced).
         """
         self.store.check_writable()
         try:
-            self._fence(self.store.get(self._manifest_name).data)
+            found = self._fence(self.store.get(self._manifest_name).data)
         except ObjectNotFound:
             return
         except ValidationError as error:
@@ -130,6 +138,8 @@ class ArtifactWriter:
                 f"artifact {self.location}: {self._manifest_name} beside it is no manifest of this program, so it is "
                 "not overwritten; delete it or choose another name"
             ) from error
+        if found.attempt > self.attempt:
+            raise Fenced(f"{self.location} belongs to attempt {found.attempt} of this job; end attempt {self.attempt}")
 
     @property
     def _manifest_name(self) -> str:
@@ -255,19 +265,10 @@ def _read_manifest(store: Store, stem: str, location: str) -> ArtifactManifest:
             f"artifact {location}: {store.location}/{stem}.json is missing; wait for training to end, or check the path"
         ) from error
     try:
-        manifest = ArtifactManifest.model_validate_json(data)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "document"
-        raise BadArtifactError(
-            f"artifact {location}: the manifest is damaged at {where} ({problem['msg']}); train again"
-        ) from error
-    if manifest.format > ARTIFACT_FORMAT:
-        raise BadArtifactError(
-            f"artifact {location}: format {manifest.format} is newer than this version reads "
-            f"({ARTIFACT_FORMAT}); upgrade"
-        )
-    return manifest
+        return read_document(data, ArtifactManifest, ARTIFACT_FORMAT)
+    except DocumentError as error:
+        advice = "" if isinstance(error, NewerFormatError) else "; train again"
+        raise BadArtifactError(f"artifact {location}: the manifest {error}{advice}") from error
 
 
 def _read_data(store: Store, file: DataFile, location: str) -> bytes:

@@ -9,11 +9,11 @@ import json
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from pydantic import ValidationError
 
 from qmljob_api.artifact import CHECKPOINT_FORMAT, CheckpointPointer
 from qmljob_training.arrays import pack, unpack
 from qmljob_training.digest import data_file, matches
+from qmljob_training.documents import DocumentError, NewerFormatError, read_document
 from qmljob_training.errors import BadArtifactError
 from qmljob_training.stores import ObjectNotFound, Store, put_fenced
 from qmljob_training.strategies.protocol import State
@@ -67,14 +67,25 @@ class CheckpointFolder:
         attempt, uid: of the job, written into each pointer.
         fingerprint: what must be the same for the numbers to be the same; kept for whoever resumes.
         threads: the thread count, kept likewise.
+        flag: which of the user's flags named this folder.
     """
 
-    def __init__(self, store: Store, *, attempt: int, uid: str, fingerprint: Fingerprint, threads: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        attempt: int,
+        uid: str,
+        fingerprint: Fingerprint,
+        threads: int,
+        flag: str = "--checkpoint-location",
+    ) -> None:
         self.store = store
         self._attempt = attempt
         self._uid = uid
         self.fingerprint = fingerprint
         self._threads = threads
+        self.flag = flag
         self._kept: list[str] = []
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -168,17 +179,16 @@ class CheckpointFolder:
         except ObjectNotFound:
             return None
         try:
-            pointer = CheckpointPointer.model_validate_json(stored.data)
-        except ValidationError as error:
-            raise self._bad("is damaged") from error
-        if pointer.format > CHECKPOINT_FORMAT:
-            raise self._bad(f"has format {pointer.format}; this version reads up to {CHECKPOINT_FORMAT}: upgrade")
-        return pointer
+            return read_document(stored.data, CheckpointPointer, CHECKPOINT_FORMAT)
+        except NewerFormatError as error:
+            raise BadArtifactError(f"checkpoint {self.store.location}/{POINTER_NAME} {error}") from error
+        except DocumentError as error:
+            raise self._bad(str(error)) from error
 
     def _bad(self, what: str) -> BadArtifactError:
         return BadArtifactError(
             f"checkpoint {self.store.location}/{POINTER_NAME} {what}; delete this folder to start anew, "
-            "or choose another --checkpoint-location"
+            f"or choose another {self.flag}"
         )
 
 

@@ -1,9 +1,11 @@
 """How a program ends: one line and an exit code, never a traceback for what was to be expected."""
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from qmljob_api.exitcodes import ExitCode
@@ -32,11 +34,14 @@ def end(program: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> N
         code = _report(error, error.exit_code)
     except StoreError as error:
         code = _report(error, next(code for kind, code in _STORE_EXIT_CODES if isinstance(error, kind)))
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
     except Exception:  # a bug: the traceback is for whoever mends it
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a reader that went away
+            stream.flush()
     os._exit(code)
 
 

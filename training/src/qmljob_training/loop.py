@@ -6,6 +6,7 @@ alone, and not on where the run was interrupted, how it was cut into graph calls
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from qmljob_api.progress import Progress
 from qmljob_training.batches import Shard, epoch_order, shard
 from qmljob_training.checkpoint import Checkpoint, CheckpointFolder, Position
-from qmljob_training.errors import ConfigurationError, PreemptedError
+from qmljob_training.errors import ConfigurationError, LostPeerError, PreemptedError
 from qmljob_training.evaluation import Evaluation
 from qmljob_training.preemption import StopRequest
 from qmljob_training.strategies.protocol import Trainer
@@ -53,8 +54,11 @@ class Loop:
 
     Args:
         trainer: the model; its state belongs to the position that `run` starts from.
-        checkpoints: where to save; None on all workers but the chief, and without a checkpoint location.
+        checkpoints: where to save; None without a checkpoint location. The same on every worker, since reading a
+            trainer's state may be a collective.
+        writes: whether this worker is the one that saves.
         stop: asked after each graph call.
+        meet: returns when every worker has called it.
         on_epoch_begin, on_epoch_end: called on every worker.
     """
 
@@ -65,7 +69,9 @@ class Loop:
         data: DataSet,
         *,
         checkpoints: CheckpointFolder | None,
+        writes: bool,
         stop: StopRequest,
+        meet: Callable[[], object],
         on_epoch_begin: Callable[[int], None],
         on_epoch_end: EpochDone,
     ) -> None:
@@ -73,7 +79,9 @@ class Loop:
         self._trainer = trainer
         self._data = data
         self._checkpoints = checkpoints
+        self._writes = writes
         self._stop = stop
+        self._meet = meet
         self._on_epoch_begin = on_epoch_begin
         self._on_epoch_end = on_epoch_end
         self._step_seconds = 0.0
@@ -88,7 +96,7 @@ class Loop:
             ConfigurationError: the loss is not finite any more.
             LostPeerError, StoreError: see the trainer and the store.
         """
-        while position.epoch < self._config.epochs:
+        while position.epoch < self._config.epochs or position.examples:
             self._on_epoch_begin(position.epoch + 1)
             position = self._epoch(position)
         return position
@@ -105,6 +113,8 @@ class Loop:
             done += part.steps
             if stop:
                 self._save(position)
+                with suppress(LostPeerError):
+                    self._meet()  # nobody leaves before the chief has saved
                 raise PreemptedError(
                     f"stopped by SIGTERM after epoch {position.epoch}, step {position.steps}; a restart resumes there"
                 )
@@ -112,16 +122,18 @@ class Loop:
                 self._save(position)
         trained = time.perf_counter()
         evaluation = self._trainer.evaluate(self._data.test)
-        progress = self._progress(
-            position, evaluation, trained - started, time.perf_counter() - trained, position.examples - first_example
-        )
-        self._check_finite("validation loss", progress.val_loss, position.steps)
-        metrics = {"loss": progress.loss, "sign_accuracy": progress.sign_accuracy}
-        metrics |= {"val_loss": progress.val_loss, "val_sign_accuracy": progress.val_sign_accuracy}
+        metrics = self._metrics(position, evaluation)
+        self._check_finite("validation loss", metrics["val_loss"], position.steps)
+        examples = position.examples - first_example
+        validated = time.perf_counter()
         position = Position(epoch=position.epoch + 1, steps=position.steps, metrics=metrics)
         self._save(position)
-        self._on_epoch_end(progress, evaluation)
+        self._on_epoch_end(self._progress(position, trained - started, validated - trained, examples), evaluation)
         return position
+
+    def last_progress(self, position: Position) -> Progress | None:
+        """Returns the progress line of the last epoch of a run that is resumed, without its times; None inside one."""
+        return self._progress(position, 0.0, 0.0, 0) if position.metrics and not position.examples else None
 
     def _call(self, part: Shard, position: Position) -> tuple[Position, bool]:
         started = time.perf_counter()
@@ -164,24 +176,34 @@ class Loop:
         return bool(every) and done < steps and done % every == 0
 
     def _save(self, position: Position) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.save(Checkpoint(position, self._trainer.state()))
+        if self._checkpoints is None:
+            return
+        state = self._trainer.state()
+        if self._writes:
+            self._checkpoints.save(Checkpoint(position, state))
 
-    def _progress(
-        self, position: Position, evaluation: Evaluation, seconds: float, validation_seconds: float, examples: int
-    ) -> Progress:
-        config, test, trained = self._config, self._data.test, len(self._data.train)
+    def _metrics(self, position: Position, evaluation: Evaluation) -> dict[str, float]:
+        trained, test = len(self._data.train), self._data.test
+        return {
+            "loss": position.squared_errors / trained,
+            "sign_accuracy": position.hits / trained,
+            "val_loss": evaluation.mean_squared_error(test),
+            "val_sign_accuracy": evaluation.sign_accuracy(test),
+        }
+
+    def _progress(self, position: Position, seconds: float, validation_seconds: float, examples: int) -> Progress:
+        config = self._config
         return Progress(
             role=config.role,
             index=config.index,
             attempt=config.attempt,
-            epoch=position.epoch + 1,
+            epoch=position.epoch,
             epochs=config.epochs,
             step=position.steps,
-            loss=position.squared_errors / trained,
-            sign_accuracy=position.hits / trained,
-            val_loss=evaluation.mean_squared_error(test),
-            val_sign_accuracy=evaluation.sign_accuracy(test),
+            loss=position.metrics["loss"],
+            sign_accuracy=position.metrics["sign_accuracy"],
+            val_loss=position.metrics["val_loss"],
+            val_sign_accuracy=position.metrics["val_sign_accuracy"],
             learning_rate=config.learning_rate,
             seconds=seconds,
             validation_seconds=validation_seconds,

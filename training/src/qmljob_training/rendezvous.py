@@ -24,14 +24,14 @@ class Rendezvous:
 
     Attributes:
         role, index: of this replica.
-        trainers: the replicas that compute gradients, the chief first, then the workers by index.
+        members: the replicas that compute gradients, the chief first, then the workers by index.
         roles: every role in TF_CONFIG's cluster.
         address: this replica's own `host:port`; None where there is no TF_CONFIG.
     """
 
     role: str
     index: int
-    trainers: tuple[Peer, ...]
+    members: tuple[Peer, ...]
     roles: frozenset[str]
     address: str | None
 
@@ -43,7 +43,7 @@ class Rendezvous:
     @property
     def workers(self) -> int:
         """The number of replicas that compute gradients."""
-        return max(1, len(self.trainers))
+        return max(1, len(self.members))
 
     @property
     def rank(self) -> int:
@@ -58,7 +58,7 @@ class Rendezvous:
     @property
     def peers(self) -> tuple[Peer, ...]:
         """The other replicas that compute gradients."""
-        return tuple(peer for rank, peer in enumerate(self.trainers) if rank != self.rank)
+        return tuple(peer for rank, peer in enumerate(self.members) if rank != self.rank)
 
 
 def read_rendezvous(env: Mapping[str, str]) -> Rendezvous:
@@ -69,13 +69,13 @@ def read_rendezvous(env: Mapping[str, str]) -> Rendezvous:
     """
     text = env.get(environment.TF_CONFIG, "")
     if not text.strip():
-        return Rendezvous(role="worker", index=0, trainers=(), roles=frozenset(("worker",)), address=None)
+        return Rendezvous(role="worker", index=0, members=(), roles=frozenset(("worker",)), address=None)
     try:
         config = parse_tf_config(text)
     except TFConfigError as error:
         raise ConfigurationError(str(error)) from error
     job = env.get(environment.NAME, "")
-    trainers = tuple(
+    members = tuple(
         Peer(replica_name(job, role, index) if job else f"{role}-{index}", address)
         for role in ("chief", "worker")
         for index, address in enumerate(config.cluster.get(role, ()))
@@ -84,7 +84,7 @@ def read_rendezvous(env: Mapping[str, str]) -> Rendezvous:
     return Rendezvous(
         role=str(config.task.type),
         index=config.task.index,
-        trainers=trainers,
+        members=members,
         roles=frozenset(str(role) for role in config.cluster),
         address=own[config.task.index] if own else None,
     )

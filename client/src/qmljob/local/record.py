@@ -89,6 +89,8 @@ class ProgressBook:
     def add(self, replica: str, progress: Progress) -> None:
         """Keeps a line, and forgets what this replica said about this epoch and later ones: they are trained anew."""
         known = self._by_replica.get(replica, {})
+        if progress.seconds == 0 and progress.epoch in known:
+            return  # a resumed replica repeats its last epoch's line, without the times that it no longer knows
         kept = {epoch: line for epoch, line in known.items() if epoch < progress.epoch}
         self._by_replica[replica] = {**kept, progress.epoch: progress}
 

@@ -25,6 +25,9 @@ class OneProcess:
     def connect(self, rendezvous: Rendezvous) -> None:
         """Nobody to wait for."""
 
+    def exchange(self, value: int) -> tuple[int, ...]:
+        return (value,)
+
     def trainer(self, build_model: Callable[[], Any], data: DataSet, learning_rate: float) -> "GradientDescent":
         return GradientDescent(build_model(), data, learning_rate)
 
@@ -57,9 +60,6 @@ class GradientDescent:
 
     def restore(self, state: State) -> None:
         self.model.set_weights([state[name] for name in sorted(state)])
-
-    def exchange(self, value: int) -> tuple[int, ...]:
-        return (value,)
 
     def _step(self, indices: Any, weights: Any, batch_size: Any) -> tuple[float, float]:
         import tensorflow as tf

@@ -12,7 +12,7 @@ import numpy as np
 
 from qmljob_training.batches import Shard, slice_size
 from qmljob_training.errors import BadArtifactError, ConfigurationError, LostPeerError
-from qmljob_training.evaluation import Evaluation
+from qmljob_training.evaluation import BATCH, Evaluation
 from qmljob_training.rendezvous import Rendezvous
 from qmljob_training.strategies.protocol import State, StepsResult, Trainer
 from qmljob_training.workloads.protocol import DataSet, Split
@@ -38,15 +38,23 @@ class MultiWorkerMirrored:
         communication = tf.distribute.experimental.CommunicationImplementation.RING
         options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
         self._rendezvous = rendezvous
-        try:
-            with _peers_may_be_lost(tf):
-                self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-        except (tf.errors.UnknownError, tf.errors.InternalError) as error:
-            reason = _reason(error.message)
-            raise ConfigurationError(f"TensorFlow's server can't start at {rendezvous.address}: {reason}") from error
+        with _peers_may_be_lost(tf):
+            self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+    def exchange(self, value: int) -> tuple[int, ...]:
+        import tensorflow as tf
+
+        own = np.zeros(self._rendezvous.workers, np.int64)
+        own[self._rendezvous.rank] = value
+        with _peers_may_be_lost(tf):
+            values = self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(own), axis=None).numpy()
+        return tuple(int(each) for each in values)
 
     def trainer(self, build_model: Callable[[], Any], data: DataSet, learning_rate: float) -> Trainer:
-        return MirroredTrainer(self._strategy, self._rendezvous, build_model, data, learning_rate)
+        import tensorflow as tf
+
+        with _peers_may_be_lost(tf):  # variables are sent from the chief to all
+            return MirroredTrainer(self._strategy, self._rendezvous, build_model, data, learning_rate)
 
 
 class MirroredTrainer:
@@ -97,16 +105,15 @@ class MirroredTrainer:
         return StepsResult(squared_errors, hits, bool(asked > 0), float(seconds) / self._workers)
 
     def evaluate(self, split: Split) -> Evaluation:
-        width = slice_size(len(split), self._workers)
-        mine = np.zeros((width, split.features.shape[1]), np.float32)
-        part = split.features[self._rank * width : (self._rank + 1) * width]
-        mine[: len(part)] = part
+        chunk = BATCH * self._workers
         with _peers_may_be_lost(self._tf):
-            answers = self._evaluate(mine, self._rank * width).numpy().astype(np.float64)[: len(split)]
+            parts = [self._answers(split.features[first : first + chunk]) for first in range(0, len(split), chunk)]
+        answers = np.concatenate(parts)
         return Evaluation(predictions=answers[:, 0], readouts=answers[:, 1:])
 
     def state(self) -> State:
-        return {name: variable.numpy() for name, variable in self._variables().items()}
+        with _peers_may_be_lost(self._tf):
+            return {name: variable.numpy() for name, variable in self._variables().items()}
 
     def restore(self, state: State) -> None:
         variables = self._variables()
@@ -121,17 +128,18 @@ class MirroredTrainer:
         for name, variable in variables.items():
             variable.assign(state[name])
 
-    def exchange(self, value: int) -> tuple[int, ...]:
-        tf = self._tf
-        own = np.zeros(self._workers, np.int64)
-        own[self._rank] = value
-        with _peers_may_be_lost(tf):
-            values = self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(own), axis=None).numpy()
-        return tuple(int(each) for each in values)
+    def _answers(self, features: Any) -> Any:
+        """Returns float64 [examples, 1 + readouts]; each worker computes a contiguous part."""
+        width = slice_size(len(features), self._workers)
+        mine = np.zeros((width, *features.shape[1:]), np.float32)
+        part = features[self._rank * width : (self._rank + 1) * width]
+        mine[: len(part)] = part
+        return self._evaluate(mine, self._rank * width).numpy().astype(np.float64)[: len(features)]
 
     def _variables(self) -> dict[str, Any]:
         # The learning rate is a flag of the run, not part of what training has learned.
-        slots = [variable for variable in self._optimizer.variables if "learning_rate" not in variable.name]
+        rate = self._optimizer.learning_rate
+        slots = [variable for variable in self._optimizer.variables if variable is not rate]
         named = [("model", variable) for variable in self.model.variables] + [("optimizer", slot) for slot in slots]
         return {f"{kind}/{index:03d}/{variable.name}": variable for index, (kind, variable) in enumerate(named)}
 
@@ -184,6 +192,7 @@ def _peers_may_be_lost(tf: Any) -> Iterator[None]:
         tf.errors.CancelledError,
         tf.errors.DeadlineExceededError,
         tf.errors.FailedPreconditionError,
+        tf.errors.UnknownError,
     ) as error:
         raise LostPeerError(f"lost a peer: {_reason(error.message)}; the other replica's log says why") from error
 

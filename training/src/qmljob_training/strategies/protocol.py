@@ -61,7 +61,7 @@ class Trainer(Protocol):
         """Returns the model's answers on a whole split, the same on every worker; raises LostPeerError."""
 
     def state(self) -> State:
-        """Returns everything that a checkpoint must hold."""
+        """Returns everything that a checkpoint must hold. Called on every worker: reading may be a collective."""
 
     def restore(self, state: State) -> None:
         """Takes a state back.
@@ -69,9 +69,6 @@ class Trainer(Protocol):
         Raises:
             BadArtifactError: the state is of another model or optimizer.
         """
-
-    def exchange(self, value: int) -> tuple[int, ...]:
-        """Returns every worker's value (below 2**62), by rank, once all have called it; raises LostPeerError."""
 
 
 @runtime_checkable
@@ -85,6 +82,12 @@ class Strategy(Protocol):
 
     def connect(self, rendezvous: Rendezvous) -> None:
         """Joins the gang: starts this replica's server and blocks until every peer is there."""
+
+    def exchange(self, value: int) -> tuple[int, ...]:
+        """Returns every worker's value (0 to 2**62), by rank, once all have called it; raises LostPeerError.
+
+        To be called after `connect`, by every worker at the same place.
+        """
 
     def trainer(self, build_model: "Callable[[], tf_keras.Model]", data: DataSet, learning_rate: float) -> Trainer:
         """Returns a trainer of the model; to be called after `connect`."""
