@@ -131,7 +131,8 @@ def test_a_failure_restarts_the_gang_and_is_charged_to_its_cause(tmp_path: Path)
         ("qcnn-worker-1", 3, False),
         ("qcnn-worker-0", 143, True),
     }
-    assert "qcnn-worker-1 exited with 3 in attempt 0; restart 1 of 3 from the last checkpoint in " in run.err
+    assert "qcnn-worker-1 exited with 3 in attempt 0; starting again in " in run.err
+    assert " s (restart 1 of 3)" in run.err
     assert [(line.epoch, line.attempt, line.loss) for line in run.record.progress] == [
         (1, 0, 1.0),
         (2, 1, 0.5),

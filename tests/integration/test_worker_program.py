@@ -150,7 +150,7 @@ class TestResuming:
         target = f"--checkpoint-location=file://{folder}/other"
         ended = train(*SMALL, f"--epochs={EPOCHS + 1}", source, target)
         assert ended.code == 0, ended.stderr
-        assert [line.epoch for line in ended.progress] == [EPOCHS + 1]
+        assert [line.epoch for line in ended.progress] == [EPOCHS, EPOCHS + 1], "the last line repeated, then a new one"
 
     def test_resume_from_a_place_without_a_checkpoint_is_refused(self, tmp_path: Path) -> None:
         ended = train(*SMALL, f"--resume-from=file://{tmp_path}/nothing")

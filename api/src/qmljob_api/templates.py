@@ -87,6 +87,8 @@ def _container_name(name: Any, location: Location, seen: dict[str, Location]) ->
 
 
 def _container_fields(container: dict[str, Any], location: Location) -> Iterator[Issue]:
+    for key in ("command", "args"):
+        yield from _texts(container.get(key), (*location, key))
     for key in ("env", "ports"):
         items = container.get(key)
         if items is None:
@@ -112,6 +114,17 @@ def _container_fields(container: dict[str, Any], location: Location) -> Iterator
         if added is not None and not isinstance(added, list):
             here = (*location, "securityContext", "capabilities", "add")
             yield Issue(here, f"is {kind_of(added)}, not a list", "begin each item with '- '")
+
+
+def _texts(words: Any, location: Location) -> Iterator[Issue]:
+    if words is None:
+        return
+    if not isinstance(words, list):
+        yield Issue(location, f"is {kind_of(words)}, not a list", "write a list with an item for each word")
+        return
+    for index, word in enumerate(words):
+        if not isinstance(word, str):
+            yield Issue((*location, index), f"{shown(word)} is {kind_of(word)}, not text", "put it in quotes")
 
 
 def _mapping(parent: dict[str, Any], key: str, location: Location) -> Iterator[Issue]:

@@ -44,6 +44,13 @@ port_number = whole_number(1, 65535)
 """Parses a TCP port, for a flag's `type`."""
 
 
+def location(text: str) -> str:
+    """Parses a store's location, for a flag's `type`; an empty one is what an unset variable leaves."""
+    if not text.strip("/ "):
+        raise argparse.ArgumentTypeError("is empty: name a folder or a gs:// location, or leave the flag out")
+    return text
+
+
 def positive_number(text: str) -> float:
     """Parses a finite number above 0, for a flag's `type`."""
     try:

@@ -12,6 +12,7 @@ from qmljob_training.commandline import (
     FlagParser,
     add_artifact_flags,
     artifact_location,
+    location,
     port_number,
     positive_number,
     whole_number,
@@ -146,7 +147,7 @@ def _add_model_flags(group: argparse._ArgumentGroup) -> None:
     known = ", ".join(plugins.names(plugins.WORKLOADS))
     add = group.add_argument
     add("--workload", default="qcnn", help=f"model with its data set (default %(default)s; here: {known})")
-    add("--qubits", type=whole_number(1), default=8, help="default %(default)s")
+    add("--qubits", type=whole_number(1, 999), default=8, help="default %(default)s")
     add("--examples", type=whole_number(1), default=160, help="training and test examples together (%(default)s)")
     add("--seed", type=whole_number(0), default=0, help="of data, order and weights (default %(default)s)")
     add("--engine", default="tfq", help="what simulates circuits (default %(default)s)")
@@ -166,14 +167,16 @@ def _add_training_flags(group: argparse._ArgumentGroup) -> None:
 def _add_place_flags(group: argparse._ArgumentGroup) -> None:
     add_artifact_flags(group)
     add = group.add_argument
-    add("--checkpoint-location", metavar="LOCATION", help="gs:// or file:// folder; none: no checkpoints")
+    add(
+        "--checkpoint-location", type=location, metavar="LOCATION", help="gs:// or file:// folder; none: no checkpoints"
+    )
     add("--checkpoint-steps", type=whole_number(0), default=0, help="also every N steps (default: each epoch only)")
-    add("--resume-from", metavar="LOCATION", help="another job's checkpoint folder to start from")
+    add("--resume-from", type=location, metavar="LOCATION", help="another job's checkpoint folder to start from")
 
 
 def _add_watching_flags(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--logdir", metavar="LOCATION", help="folder or gs:// for TensorBoard's event files")
+    add("--logdir", type=location, metavar="LOCATION", help="folder or gs:// for TensorBoard's event files")
     add("--profiler-port", type=port_number, help="serve TensorFlow's profiler here")
     add("--profile-epoch", type=whole_number(0), default=0, help="profile this epoch into --logdir (default: none)")
     add("--progress", choices=("auto", "bar", "json"), default="auto", help="default %(default)s")

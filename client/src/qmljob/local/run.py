@@ -12,6 +12,7 @@ from types import FrameType
 from qmljob.local import summary
 from qmljob.local.gang import Gang
 from qmljob.local.identity import Identity, open_identity
+from qmljob.local.noise import is_noise
 from qmljob.local.output import Output
 from qmljob.local.plan import ProcessPlan, inherited_environment, plan_process
 from qmljob.local.process import Ended, Event, Inbox, Interrupted
@@ -161,7 +162,9 @@ class _Run:
         if isinstance(end, Interrupted):
             self.output.advice(f"stopped during inference; training is done; resume with: {self.options.resume}")
         elif end is not None and code != ExitCode.SUCCESS:
-            self.output.advice(summary.inference_failure(end.exit_code, end.process.tail, folder))
+            self.output.advice(
+                summary.inference_failure(end.exit_code, end.process.tail, folder, command=self.options.resume)
+            )
         self.output.summary(summary.success(self.record, self._report()))
         return code
 
@@ -213,7 +216,7 @@ class _Run:
                 self.output.progress(short, progress)
         elif result is not None:
             self.result = result
-        else:
+        elif not is_noise(text):
             self.output.line(short, text)
 
     def _status(self, text: str) -> None:

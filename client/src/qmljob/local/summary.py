@@ -32,7 +32,7 @@ def ended_with(code: int) -> str:
 
 
 def success(record: RunRecord, report: Path | None) -> str:
-    """Returns the figures of a run whose training succeeded."""
+    """Returns the figures of a run whose training succeeded, whatever became of inference."""
     rows: list[tuple[str, str]] = []
     if record.progress:
         last = record.progress[-1]
@@ -54,7 +54,9 @@ def success(record: RunRecord, report: Path | None) -> str:
         rows.append(("report", shown(report)))
     width = max(len(name) for name, _ in rows)
     took = "" if record.ended_at is None else f" in {(record.ended_at - record.started_at).total_seconds():.1f} s"
-    return "\n".join([f"{record.job}: succeeded{took}", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    failed = record.inference_exit_code not in (None, 0)
+    outcome = "training succeeded, inference failed" if failed else "succeeded"
+    return "\n".join([f"{record.job}: {outcome}{took}", *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
 
 def failure(decision: FailJob, tail: Sequence[str], folder: Path, *, command: str) -> str:
@@ -79,11 +81,11 @@ def failure(decision: FailJob, tail: Sequence[str], folder: Path, *, command: st
     )
 
 
-def inference_failure(code: int, tail: Sequence[str], folder: Path) -> str:
-    """Returns how inference failed, after a training that succeeded."""
+def inference_failure(code: int, tail: Sequence[str], folder: Path, *, command: str) -> str:
+    """Returns how inference failed, after a training that succeeded; `command` runs it again."""
     lines = [f"error: training succeeded, but inference {ended_with(code)}"]
     lines += [f"  {text}" for text in tail]
-    return "\n".join([*lines, f"logs: {shown(folder / 'logs')}"])
+    return "\n".join([*lines, f"logs: {shown(folder / 'logs')}", f"hint: to run inference again: {command}"])
 
 
 def shown(path: Path) -> str:

@@ -227,10 +227,10 @@ class Supervisor:
         """Waits for the next attempt's time; a stop by the user ends the wait."""
         cause = verdict.cause
         limit = self._job.spec.run_policy.backoff_limit
-        count = f"restart {state.restarts + 1} of {limit}" if verdict.charged else "a restart that is not charged"
+        count = f"restart {state.restarts + 1} of {limit}" if verdict.charged else "not charged"
         self._status(
             f"{cause.replica.name} {ended_with(cause.exit_code)} in attempt {state.attempt}; "
-            f"{count} from the last checkpoint in {verdict.delay_seconds:.1f} s"
+            f"starting again in {verdict.delay_seconds:.1f} s ({count})"
         )
         event = self._gang.wait(time.monotonic() + verdict.delay_seconds)
         return Stopped(event.signal) if isinstance(event, Interrupted) else None

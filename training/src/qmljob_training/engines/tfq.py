@@ -50,8 +50,8 @@ def _check_memory(qubits: int) -> None:
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
         raise ConfigurationError(
-            f"{qubits} qubits: engine tfq needs {needed / 2**30:.3g} GiB for the state vectors of one example, this "
-            f"machine has {present / 2**30:.3g}; use fewer qubits"
+            f"--qubits {qubits}: engine tfq needs {needed / 2**30:.3g} GiB for the state vectors of one example, this "
+            f"machine has {present / 2**30:.3g} GiB; use fewer qubits"
         )
 
 

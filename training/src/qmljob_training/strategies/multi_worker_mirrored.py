@@ -194,13 +194,12 @@ def _peers_may_be_lost(tf: Any) -> Iterator[None]:
         tf.errors.FailedPreconditionError,
         tf.errors.UnknownError,
     ) as error:
-        raise LostPeerError(f"lost a peer: {_reason(error.message)}; the other replica's log says why") from error
+        raise LostPeerError(f"lost a peer: {_reason(error)}; look at the other replicas' logs") from error
 
 
-def _reason(message: str) -> str:
+def _reason(error: Any) -> str:
     """Returns the line of a TensorFlow error that tells something; its first one is often a mere heading."""
-    lines = [line.strip() for line in str(message).splitlines() if line.strip()]
-    telling = [
-        line for line in lines if any(word in line.lower() for word in ("peer", "connect", "unavailable", "socket"))
-    ]
-    return next(iter(telling or lines), "no reason given")[:200]
+    words = ("peer", "connect", "unavailable", "socket", "heartbeat")
+    lines = [line.strip(" :;") for line in str(error.message).splitlines()]
+    telling = (line for line in lines if any(word in line.lower() for word in words))
+    return next(telling, type(error).__name__)[:200]
