@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
                     file.write(json.dumps(record) + "\n")
     print(f"{options.qubits} qubits, {options.workers} worker(s), {options.flags}, {options.rounds} round(s)")
     print("| variant | epoch, s | " + " | ".join(f"{measure}, ratio" for measure in MEASURES) + " |")
-    print("| --- | --- | " + "--- | " * len(MEASURES))
+    print("| --- | --- |" + " --- |" * len(MEASURES))
     for name, found in outcomes.items():
         cells = [name, quartiles([outcome.epoch_seconds for outcome in found], 3)]
         for measure in MEASURES.values():

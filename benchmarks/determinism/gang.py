@@ -20,7 +20,6 @@ from qmljob_api.progress import Progress, parse_progress
 from qmljob_training.checkpoint import Checkpoint, CheckpointFolder
 from qmljob_training.stores import open_store
 
-MARK = "determinism/times"
 WARM_UP_EPOCHS = 2
 LIMIT_SECONDS = 600.0
 
@@ -157,7 +156,7 @@ def _read(text: str) -> _Log:
     for line in text.splitlines():
         if (entry := parse_progress(line)) is not None:
             log.epochs.append(entry)
-        elif line.startswith("{") and (times := json.loads(line).get(MARK)):
+        elif line.startswith("{") and (times := json.loads(line).get(settings.TIMES_MARK)):
             log.times.append(tuple(times))
     return log
 

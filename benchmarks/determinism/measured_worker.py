@@ -14,14 +14,12 @@ from qmljob_api.progress import Progress
 from qmljob_training import progress, runtime, worker
 from qmljob_training.ending import end
 
-MARK = "determinism/times"
-
 
 class _MeasuringReporter(progress.ProgressReporter):
     def epoch(self, progress: Progress) -> None:
         super().epoch(progress)
         times = os.times()
-        print(json.dumps({MARK: [progress.epoch, times.user, times.system]}), flush=True)
+        print(json.dumps({settings.TIMES_MARK: [progress.epoch, times.user, times.system]}), flush=True)
 
 
 def main() -> None:

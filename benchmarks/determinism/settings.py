@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 
 VARIABLE = "DETERMINISM_SETTINGS"
 """Carries the settings to a process, as `threads,inter_op,deterministic`."""
+TIMES_MARK = "determinism/times"
+"""The key of a line of measured_worker.py: [epoch, user seconds, system seconds]."""
 
 
 @dataclass(frozen=True)
