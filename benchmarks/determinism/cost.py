@@ -43,7 +43,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--variants", default=",".join([*VARIANTS, ONEDNN]), help="separated by commas (default: all)")
-    parser.add_argument("--flags", default="--global-batch-size=64 --epochs=32", help="of the worker program")
+    parser.add_argument(
+        "--flags", default="--global-batch-size=64 --epochs=32", help="of the worker program, as --flags='…'"
+    )
     parser.add_argument("--output", type=Path, help="a JSON line for each run is appended here")
     options = parser.parse_args(arguments)
     options.names = [BASELINE, *(name for name in options.variants.split(",") if name != BASELINE)]

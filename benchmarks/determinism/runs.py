@@ -28,7 +28,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--determinism", type=_numbers, default="1", help="1 is on, 0 is off, 0,1 is both")
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=VALUE", help="of one more variant")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--flags", default="--epochs=4", help="of the worker program, separated by blanks")
+    parser.add_argument("--flags", default="--epochs=4", help="of the worker program, as --flags='…'")
     parser.add_argument("--output", type=Path, help="a JSON line for each run is appended here")
     return parser.parse_args(arguments)
 

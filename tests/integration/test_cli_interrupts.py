@@ -63,6 +63,14 @@ STUBBORN = """
 """
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """A test run under nohup ignores SIGHUP, and so would the processes that it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [

@@ -83,7 +83,7 @@ def test_threads_of_a_command_line(argv: list[str], threads: int | None) -> None
         pytest.param(2, 8, 2, "--threads 1 fits", id="too many threads"),
         pytest.param(2, 8, 8, "--threads 4 fits", id="half of them"),
         pytest.param(4, 1, 2, "--replicas 2 fits", id="too many replicas"),
-        pytest.param(2, 1, 8, "--threads 4 would use them", id="idle cores"),
+        pytest.param(2, 1, 8, "--threads 4 could use them", id="idle cores"),
     ],
 )
 def test_advice_on_threads(replicas: int, threads: int, cores: int, expected: str | None) -> None:

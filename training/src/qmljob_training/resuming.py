@@ -94,4 +94,4 @@ def _check_same_model(plan: Plan, folder: CheckpointFolder, pointer: CheckpointP
     if pointer.threads != plan.config.threads:
         changes.append(f"threads {pointer.threads} -> {plan.config.threads}")
     if changes:
-        say(f"warning: resuming with other settings, so the bits that follow differ: {', '.join(changes)}")
+        say(f"warning: resuming with other settings, so the bits that follow may differ: {', '.join(changes)}")

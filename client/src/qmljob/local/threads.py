@@ -37,10 +37,10 @@ def advice(replicas: int, threads: int, cores: int) -> str | None:
     if used > cores:
         better = max(1, cores // replicas)
         if better < threads:
-            return f"{replicas} x {threads} threads on {cores} cores wait for each other; --threads {better} fits"
+            return f"{replicas} x {threads} threads on {cores} cores may wait for each other; --threads {better} fits"
         if replicas > cores:
-            return f"{replicas} replicas share {cores} cores and wait for each other; --replicas {cores} fits"
+            return f"{replicas} replicas share {cores} cores and may wait for each other; --replicas {cores} fits"
     better = cores // replicas
     if used * 2 <= cores and better > threads:
-        return f"{replicas} x {threads} threads leave cores idle ({cores} are here); --threads {better} would use them"
+        return f"{replicas} x {threads} threads leave cores idle ({cores} are here); --threads {better} could use them"
     return None
