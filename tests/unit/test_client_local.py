@@ -14,27 +14,7 @@ from qmljob.local import ports
 from qmljob.local.identity import IdentityError, StoreInUseError, open_identity
 from qmljob.local.record import Phase, ProgressBook, RecordError, RunRecord, read_record, write_record
 from qmljob.local.threads import advice, threads_of
-from qmljob_api.progress import Progress
-
-
-def progress(epoch: int, loss: float = 0.5, epochs: int = 10) -> Progress:
-    return Progress(
-        role="worker",
-        index=0,
-        attempt=0,
-        epoch=epoch,
-        epochs=epochs,
-        step=epoch * 4,
-        loss=loss,
-        sign_accuracy=0.75,
-        val_loss=loss + 0.1,
-        val_sign_accuracy=0.625,
-        learning_rate=0.02,
-        seconds=1.5,
-        validation_seconds=0.5,
-        examples_per_second=100.0,
-    )
-
+from support.progress_lines import progress
 
 # Ports
 
@@ -174,6 +154,13 @@ def record(**changes: object) -> RunRecord:
         **changes,
     }
     return RunRecord.model_validate(fields)
+
+
+def test_a_line_that_a_resumed_replica_repeats_does_not_replace_the_one_with_times() -> None:
+    book = ProgressBook()
+    for line in (progress(1), progress(2), progress(2, seconds=0.0), progress(3)):
+        book.add("worker-0", line)
+    assert [(line.epoch, line.seconds) for line in book.of("worker-0")] == [(1, 1.5), (2, 1.5), (3, 1.5)]
 
 
 def test_an_epoch_that_was_trained_again_counts_once() -> None:

@@ -10,30 +10,12 @@ from qmljob.local import summary
 from qmljob.local.output import Output, plain, remaining
 from qmljob.local.record import Phase, RunRecord
 from qmljob_api.exitcodes import ExitCode
-from qmljob_api.progress import InferenceResult, Progress
+from qmljob_api.progress import InferenceResult
 from qmljob_api.reasons import Reason
 from qmljob_api.types import Role
 from qmljob_operator.policy import FailJob, ReplicaEnd
 from qmljob_operator.topology import Replica
-
-
-def progress(epoch: int, loss: float = 0.5, epochs: int = 10) -> Progress:
-    return Progress(
-        role="worker",
-        index=0,
-        attempt=0,
-        epoch=epoch,
-        epochs=epochs,
-        step=epoch * 4,
-        loss=loss,
-        sign_accuracy=0.75,
-        val_loss=loss + 0.1,
-        val_sign_accuracy=0.625,
-        learning_rate=0.02,
-        seconds=1.5,
-        validation_seconds=0.5,
-        examples_per_second=100.0,
-    )
+from support.progress_lines import progress
 
 
 def record(**changes: object) -> RunRecord:

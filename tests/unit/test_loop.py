@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +99,21 @@ class StopAt:
         return self.step is not None and self.trainer.ran >= self.step
 
 
+def config_of(*, epochs: int, checkpoint_steps: int) -> LoopConfig:
+    return LoopConfig(
+        seed=5,
+        epochs=epochs,
+        global_batch_size=4,
+        learning_rate=0.1,
+        checkpoint_steps=checkpoint_steps,
+        role="worker",
+        index=0,
+        rank=0,
+        workers=1,
+        attempt=0,
+    )
+
+
 @dataclass
 class Run:
     """One process's run, and what it showed."""
@@ -112,10 +127,7 @@ class Run:
         self, store: Store | None, *, stop_at: int | None = None, checkpoint_steps: int = 0, epochs: int = EPOCHS
     ) -> "Run":
         """Resumes from the store's checkpoint, if there is one, and trains."""
-        config = LoopConfig(
-            seed=5, epochs=epochs, global_batch_size=4, learning_rate=0.1, checkpoint_steps=checkpoint_steps,
-            role="worker", index=0, rank=0, workers=1, attempt=0,
-        )  # fmt: skip
+        config = config_of(epochs=epochs, checkpoint_steps=checkpoint_steps)
         checkpoints = None if store is None else CheckpointFolder(store, attempt=0, uid="u", fingerprint={}, threads=1)
         found = None if checkpoints is None else checkpoints.latest()
         if found is not None:
@@ -169,6 +181,64 @@ def test_an_epoch_shows_means_over_all_examples() -> None:
         "val_loss": last.val_loss,
         "val_sign_accuracy": last.val_sign_accuracy,
     }
+
+
+def test_an_epoch_that_has_begun_is_finished_even_where_fewer_epochs_are_asked_for() -> None:
+    """Else the metrics of the epoch before would stand beside weights from inside the next one."""
+    with new_store() as store:
+        with pytest.raises(PreemptedError):
+            Run().go(store, stop_at=STEPS + 1)
+        resumed = Run().go(store, epochs=1)
+    assert resumed.begun == [2]
+    assert losses(resumed.lines) == losses(UNDISTURBED.lines[1:2])
+    assert resumed.end is not None
+    assert resumed.end.examples == 0
+
+
+def test_all_workers_meet_after_a_stop_and_only_one_writes() -> None:
+    with new_store() as store:
+        folder = CheckpointFolder(store, attempt=0, uid="u", fingerprint={}, threads=1)
+        trainer, met = LinearTrainer(), []
+        config = config_of(epochs=EPOCHS, checkpoint_steps=0)
+        loop = Loop(
+            config,
+            trainer,
+            DATA,
+            checkpoints=folder,
+            writes=False,
+            stop=StopAt(trainer, 2),
+            meet=lambda: met.append(trainer.ran),
+            on_epoch_begin=lambda epoch: None,
+            on_epoch_end=lambda progress, evaluation: None,
+        )
+        with pytest.raises(PreemptedError):
+            loop.run(Position())
+        assert len(met) == 1
+        assert store.list() == ()
+
+
+def test_the_line_of_the_last_epoch_can_be_repeated_at_its_end_only() -> None:
+    whole = UNDISTURBED.end
+    assert whole is not None
+    with new_store() as store:
+        Run().go(store)
+        loop = Loop(
+            config_of(epochs=EPOCHS, checkpoint_steps=0),
+            LinearTrainer(),
+            DATA,
+            checkpoints=None,
+            writes=True,
+            stop=StopAt(LinearTrainer(), None),
+            meet=lambda: None,
+            on_epoch_begin=lambda epoch: None,
+            on_epoch_end=lambda progress, evaluation: None,
+        )
+    repeated = loop.last_progress(whole)
+    assert repeated is not None
+    assert losses([repeated]) == losses(UNDISTURBED.lines[-1:])
+    assert repeated.seconds == 0.0
+    assert loop.last_progress(replace(whole, examples=4)) is None
+    assert loop.last_progress(Position()) is None
 
 
 def test_the_training_loss_is_the_mean_of_the_examples_losses() -> None:
