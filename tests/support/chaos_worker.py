@@ -52,17 +52,23 @@ class Ledger:
         ]
 
     def due(self, victim: int, phase: Phase) -> Kill | None:
-        """The next kill of the schedule, if it is this worker's and of this phase."""
-        fired = len(list(self._folder.glob("kill-*.json")))
-        if fired == len(self._schedule):
+        """The next kill of the schedule, if it is this worker's and of this phase.
+
+        One kill an attempt: where a peer has been killed and this worker has not noticed yet, a second kill would
+        interrupt nothing.
+        """
+        fired = sorted(self._folder.glob("kill-*.json"))
+        if len(fired) == len(self._schedule):
             return None
-        kill = self._schedule[fired]
+        if fired and json.loads(fired[-1].read_text())["attempt"] >= _attempt():
+            return None
+        kill = self._schedule[len(fired)]
         return kill if (kill.victim, kill.phase) == (victim, phase) else None
 
     def fire(self, kill: Kill, epoch: int, step: int) -> None:
         """Writes down where it strikes, then ends this process."""
         number = len(list(self._folder.glob("kill-*.json")))
-        record = {**asdict(kill), "epoch": epoch, "step": step, "attempt": int(os.environ.get("QMLJOB_ATTEMPT", "0"))}
+        record = {**asdict(kill), "epoch": epoch, "step": step, "attempt": _attempt()}
         part = self._folder / "part.json"
         part.write_text(json.dumps(record))
         part.replace(self._folder / f"kill-{number}.json")
@@ -72,6 +78,10 @@ class Ledger:
     def clock(self) -> random.Random:
         """The delays of kills inside a graph call."""
         return random.Random(len(list(self._folder.glob("kill-*.json"))))
+
+
+def _attempt() -> int:
+    return int(os.environ.get("QMLJOB_ATTEMPT", "0"))
 
 
 class ChaosTrainer:
