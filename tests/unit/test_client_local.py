@@ -3,7 +3,6 @@
 import math
 import random
 import socket
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 
 from qmljob.local import ports
 from qmljob.local.identity import IdentityError, StoreInUseError, open_identity
-from qmljob.local.record import Phase, ProgressBook, RecordError, RunRecord, read_record, write_record
+from qmljob.local.record import ProgressBook, RecordError, read_record, write_record
 from qmljob.local.threads import advice, threads_of
-from support.progress_lines import progress
+from support.run_records import progress, record
 
 # Ports
 
@@ -136,24 +135,6 @@ def test_a_store_that_is_a_file(tmp_path: Path) -> None:
 
 
 # Record
-
-
-def record(**changes: object) -> RunRecord:
-    fields: dict[str, object] = {
-        "phase": Phase.SUCCEEDED,
-        "job": "qcnn",
-        "namespace": "default",
-        "uid": "u",
-        "manifest": "qcnn.yaml",
-        "store": "/s",
-        "command": ("python",),
-        "replicas": ("qcnn-worker-0",),
-        "chief": "qcnn-worker-0",
-        "started_at": datetime(2026, 1, 1, tzinfo=UTC),
-        "ended_at": datetime(2026, 1, 1, 0, 0, 41, tzinfo=UTC),
-        **changes,
-    }
-    return RunRecord.model_validate(fields)
 
 
 def test_a_line_that_a_resumed_replica_repeats_does_not_replace_the_one_with_times() -> None:

@@ -1,40 +1,19 @@
 """What a person sees of a local run: lines, a bar, and the sentences at the end."""
 
 import io
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from qmljob.local import summary
 from qmljob.local.output import Output, plain, remaining
-from qmljob.local.record import Phase, RunRecord
 from qmljob_api.exitcodes import ExitCode
 from qmljob_api.progress import InferenceResult
 from qmljob_api.reasons import Reason
 from qmljob_api.types import Role
 from qmljob_operator.policy import FailJob, ReplicaEnd
 from qmljob_operator.topology import Replica
-from support.progress_lines import progress
-
-
-def record(**changes: object) -> RunRecord:
-    fields: dict[str, object] = {
-        "phase": Phase.SUCCEEDED,
-        "job": "qcnn",
-        "namespace": "default",
-        "uid": "u",
-        "manifest": "qcnn.yaml",
-        "store": "/s",
-        "command": ("python",),
-        "replicas": ("qcnn-worker-0",),
-        "chief": "qcnn-worker-0",
-        "started_at": datetime(2026, 1, 1, tzinfo=UTC),
-        "ended_at": datetime(2026, 1, 1, 0, 0, 41, tzinfo=UTC),
-        **changes,
-    }
-    return RunRecord.model_validate(fields)
-
+from support.run_records import progress, record
 
 # Output
 
