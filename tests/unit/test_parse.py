@@ -98,10 +98,10 @@ def test_inside_a_template_nothing_is_unknown() -> None:
 
 
 def test_tolerant_mode_leaves_unknown_fields_out_and_reports_them_apart() -> None:
-    document = manifest(future={"deep": [1]}, runPolicy={"ttlSecondsAfterFinished": 1, "backoffLimit": 7}, suspend=None)
+    document = manifest(future={"deep": [1]}, runPolicy={"futureLimit": 1, "backoffLimit": 7}, suspend=None)
     result = parse_job(document, Mode.TOLERANT)
     assert result.errors == ()
-    assert [error.path for error in result.unknown] == ["spec.future", "spec.runPolicy.ttlSecondsAfterFinished"]
+    assert [error.path for error in result.unknown] == ["spec.future", "spec.runPolicy.futureLimit"]
     assert result.job is not None
     assert result.job.spec.run_policy.backoff_limit == 7
     assert result.job.spec.suspend is False

@@ -100,7 +100,8 @@ ERRORS = {
         manifest(runPolicy={"zzz": 1}),
         [
             "spec.runPolicy.zzz: is an unknown field; remove it; known here: backoffLimit, activeDeadlineSeconds, "
-            "startupDeadlineSeconds"
+            "startupDeadlineSeconds, ttlSecondsAfterFinished, cleanPodPolicy, unreachableSeconds, "
+            "forceDeleteUnreachable"
         ],
     ),
     "TFJob's restart policy of a replica": (

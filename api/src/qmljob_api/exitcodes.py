@@ -5,22 +5,33 @@ BSD's sysexits.h where a name fits, and stay clear of 1 and 2 (any Python progra
 """
 
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
-    """How a QMLJob program ended."""
+    """How a QMLJob program ended, with a sentence on when it does."""
 
-    SUCCESS = 0
-    INVALID_CONFIGURATION = 64
-    """The flags, TF_CONFIG or store can't work as given: the same start would fail again, so the job fails."""
-    BAD_ARTIFACT = 65
-    """The artifact or checkpoint is missing, damaged, or of another model."""
-    LOST_PEER = 69
-    """Another replica went away. Never a root cause: some other replica's end explains it."""
-    STORE_FAILED = 74
-    """The store refused a read or write in the middle of a run (full disk, bucket away): worth another attempt."""
-    PREEMPTED = 75
-    """SIGTERM was answered by a checkpoint and a clean exit."""
+    sentence: str
+
+    def __new__(cls, value: int, sentence: str = "") -> Self:
+        """Keeps the sentence beside the number."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.sentence = sentence
+        return member
+
+    SUCCESS = 0, "The work is done."
+    INVALID_CONFIGURATION = (
+        64,
+        "The flags, TF_CONFIG or store can't work as given: the same start would fail again, so the job fails.",
+    )
+    BAD_ARTIFACT = 65, "The artifact or checkpoint is missing, damaged, or of another model: the job fails."
+    LOST_PEER = 69, "Another replica went away. Never a root cause: some other replica's end explains it."
+    STORE_FAILED = (
+        74,
+        "The store refused a read or write in the middle of a run (full disk, bucket away): worth another attempt.",
+    )
+    PREEMPTED = 75, "SIGTERM was answered by a checkpoint and a clean exit; not charged."
 
 
 def describe(code: int) -> str:

@@ -9,6 +9,12 @@ KIND = "QMLJob"
 PLURAL = "qmljobs"
 SHORT_NAME = "qj"
 
+OPERATOR = "qmljob-operator"
+"""The operator's Deployment, ServiceAccount, Lease and Service, and who its events come from."""
+OPERATOR_NAMESPACE = "qmljob-system"
+FIELD_MANAGER = OPERATOR
+"""The field manager of all that the operator writes."""
+
 LABEL_JOB = f"{GROUP}/job"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"

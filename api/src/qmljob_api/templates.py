@@ -1,7 +1,7 @@
 """What must hold of a pod template: the paths that builders read. The rest of it is Kubernetes' own to judge."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 from qmljob_api import names, types
@@ -44,6 +44,8 @@ def _metadata(metadata: Any, location: Location) -> Iterator[Issue]:
         if not isinstance(texts, dict):
             yield _not_a_mapping(texts, (*location, key))
             continue
+        if key == "labels" and len(texts) > types.MAX_LABELS:
+            yield _too_many(texts, types.MAX_LABELS, (*location, key))
         for name, value in texts.items():
             here = (*location, key, name)
             if not isinstance(value, str):
@@ -57,6 +59,8 @@ def _containers(spec: dict[str, Any], location: Location) -> Iterator[Issue]:
     if not isinstance(containers, list) or not containers:
         what = "is missing" if containers is None else "is an empty list" if containers == [] else "is not a list"
         yield Issue((*location, "containers"), what, "list at least one container")
+    elif len(containers) > types.MAX_CONTAINERS:
+        yield _too_many(containers, types.MAX_CONTAINERS, (*location, "containers"))
     seen: dict[str, Location] = {}
     for key in ("containers", "initContainers"):
         listed = spec.get(key)
@@ -125,6 +129,10 @@ def _texts(words: Any, location: Location) -> Iterator[Issue]:
     for index, word in enumerate(words):
         if not isinstance(word, str):
             yield Issue((*location, index), f"{shown(word)} is {kind_of(word)}, not text", "put it in quotes")
+
+
+def _too_many(items: Sized, limit: int, location: Location) -> Issue:
+    return Issue(location, f"has {len(items)} items, {limit} at most", f"remove {len(items) - limit} of them")
 
 
 def _mapping(parent: dict[str, Any], key: str, location: Location) -> Iterator[Issue]:
