@@ -30,6 +30,7 @@ class Lock:
     path: str
     inputs: tuple[str, ...]
     pins_of: str | None = None
+    extras: tuple[str, ...] = ()
 
 
 DEV = Lock(
@@ -38,6 +39,7 @@ DEV = Lock(
 )
 LOCKS = (
     DEV,
+    Lock("requirements/operator.txt", ("operator/pyproject.toml",), pins_of=DEV.path, extras=("controller",)),
     Lock("requirements/worker.txt", ("training/pyproject.toml", "inference/pyproject.toml"), pins_of=DEV.path),
     Lock("requirements/uv.txt", ("requirements/uv.in",), pins_of=DEV.path),
 )
@@ -114,6 +116,7 @@ def run_uv(lock: Lock, python: str, output: Path, *, constraint: str | None) -> 
         "--only-binary", ":all:",
         "--python-version", python, "--python-platform", "x86_64-manylinux_2_28",
         *(["--all-extras"] if lock is DEV else []),
+        *(f"--extra={extra}" for extra in lock.extras),
         *(f"--constraint={path}" for path in constraints), f"--override={COMMON_INPUTS[1]}",
         *(f"--no-emit-package={name}" for name in room_names()),
         *lock.inputs, f"--output-file={output}",

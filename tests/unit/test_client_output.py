@@ -11,7 +11,8 @@ from qmljob_api.exitcodes import ExitCode
 from qmljob_api.progress import InferenceResult
 from qmljob_api.reasons import Reason
 from qmljob_api.types import Role
-from qmljob_operator.policy import FailJob, ReplicaEnd
+from qmljob_operator.gangstate import ReplicaEnd
+from qmljob_operator.policy import FailJob
 from qmljob_operator.topology import Replica
 from support.run_records import progress, record
 

@@ -111,6 +111,51 @@ CONTAINER = "spec.replicaSpecs.worker.template.spec.containers[0]"
         pytest.param(
             {"container": {"envFrom": [{"secretRef": {"name": "s"}}]}}, [f"{CONTAINER}.envFrom: envFrom"], id="envFrom"
         ),
+        pytest.param(
+            {
+                "container": {
+                    "envFrom": [
+                        {"configMapRef": {"name": "c", "optional": True}},
+                        {"prefix": "P_", "secretRef": {"name": "s", "optional": True}},
+                    ]
+                }
+            },
+            [],
+            id="optional envFrom",
+        ),
+        pytest.param(
+            {
+                "container": {
+                    "envFrom": [{"configMapRef": {"name": "c", "optional": True}}, {"configMapRef": {"name": "d"}}]
+                }
+            },
+            [f"{CONTAINER}.envFrom: envFrom needs a cluster"],
+            id="one envFrom of two is optional",
+        ),
+        pytest.param(
+            {
+                "pod": {"volumes": [{"name": "tmp", "emptyDir": {}}]},
+                "container": {"volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]},
+            },
+            [],
+            id="an empty /tmp",
+        ),
+        pytest.param(
+            {
+                "pod": {"volumes": [{"name": "tmp", "emptyDir": {}}]},
+                "container": {"volumeMounts": [{"name": "tmp", "mountPath": "/data"}]},
+            },
+            ["spec.replicaSpecs.worker.template.spec.volumes: a volume", f"{CONTAINER}.volumeMounts: volumeMounts"],
+            id="an empty folder elsewhere",
+        ),
+        pytest.param(
+            {
+                "pod": {"volumes": [{"name": "tmp", "hostPath": {"path": "/tmp"}}]},
+                "container": {"volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]},
+            },
+            ["spec.replicaSpecs.worker.template.spec.volumes: a volume", f"{CONTAINER}.volumeMounts: volumeMounts"],
+            id="the node's /tmp",
+        ),
         pytest.param({"container": {"workingDir": "/app"}}, [f"{CONTAINER}.workingDir: workingDir"], id="workingDir"),
         pytest.param(
             {

@@ -7,12 +7,12 @@ import pytest
 from qmljob_api.exitcodes import ExitCode
 from qmljob_api.reasons import Reason
 from qmljob_api.types import FailureAction, QMLJob, Role, SuccessPolicy
+from qmljob_operator.gangstate import GangState
 from qmljob_operator.policy import (
     BACKOFF_CAP_SECONDS,
     LOST_PEER_LIMIT,
     Decision,
     FailJob,
-    GangState,
     KeepWaiting,
     RestartGang,
     Succeed,
@@ -120,8 +120,19 @@ ROWS = {
         ((W0, CRASH, 99),),
         job={"roles": {"worker": 1, "evaluator": 1}},
     ),
+    "a replica that has not started gets its time": Row(
+        ("wait", 144), ((W0, CRASH, 99),), state={"never_started": (W1, W2)}
+    ),
     "a replica that never ran explains nothing": Row(
-        ("restart", "free", W0, Reason.REPLICA_NEVER_STARTED), ((W0, CRASH, 99),), state={"never_started": (W1, W2)}
+        ("restart", "free", W0, Reason.REPLICA_NEVER_STARTED),
+        ((W0, CRASH, 99),),
+        at=144,
+        state={"never_started": (W1, W2)},
+    ),
+    "a replica that has not started does not hold up what fails the job": Row(
+        ("fail", W0, Reason.INVALID_CONFIGURATION),
+        ((W0, ExitCode.INVALID_CONFIGURATION, 99),),
+        state={"never_started": (W1, W2)},
     ),
     # Root cause
     "lost peer is never a root cause": Row(
@@ -308,7 +319,8 @@ def test_a_failure_message_says_who_what_and_why() -> None:
     decision = after(job, make_gang(job, (W1, 137, 10), restarts=1, attempt=4), 100)
     assert isinstance(decision, FailJob)
     assert decision.message == (
-        "qcnn-worker-1 was killed by SIGKILL in attempt 4, and all restarts of runPolicy.backoffLimit (1) are used up"
+        "qcnn-worker-1 exited with 137 (killed by SIGKILL) in attempt 4, and all restarts of "
+        "runPolicy.backoffLimit (1) are used up"
     )
 
 
@@ -326,8 +338,8 @@ def test_a_startup_message_names_a_few_of_many() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (64, "ended with exit code 64 (invalid configuration) in attempt 0"),
-        (7, "ended with exit code 7 in attempt 0"),
+        (64, "exited with 64 (invalid configuration) in attempt 0"),
+        (7, "exited with 7 in attempt 0"),
         (-9, "was killed by SIGKILL in attempt 0"),
     ],
 )

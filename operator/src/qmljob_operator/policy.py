@@ -9,20 +9,23 @@ The rules, in the order in which they are tried:
    every chief and worker. A replica that ended with 0 while others run is simply done.
 2. Deadlines of the job and of the attempt's start.
 3. Failures. Nobody acts on the first one alone: a node is known lost only after tens of seconds, while its peers give
-   up after a few. So there is a settle time, unless every replica that started has ended. Then one root cause is
-   chosen, and one charge made at most.
+   up after a few. So there is a settle time, unless every replica has ended, or a disruption shows: it wins over
+   whatever else may still come. Then one root cause is chosen, and one charge made at most.
 
-Every restart here is the gang's. Replacing one worker alone, which a job with `ps` allows, is another kind of decision,
-about a replica, which this module does not have.
+A failure restarts the gang, but for two kinds of replica that may be replaced alone where the caller can do that
+(`replace_alone`): an evaluator, whose failure never restarts the gang, and a worker of a job with `ps`, whose peers do
+not wait for it.
 """
 
 import hashlib
 from dataclasses import dataclass
+from typing import overload
 
-from qmljob_api.exitcodes import ExitCode, describe
+from qmljob_api.exitcodes import ExitCode
 from qmljob_api.reasons import Reason
 from qmljob_api.types import CodeOperator, FailureAction, FailureRule, QMLJob, Role, SuccessPolicy
-from qmljob_operator.topology import Replica, Topology
+from qmljob_operator.gangstate import GangState, ReplicaEnd, how_it_ended
+from qmljob_operator.topology import listed
 
 LOST_PEER_LIMIT = 3
 """Attempts in a row that may end with lost peers only. The last of them fails the job: replicas that never reach each
@@ -31,65 +34,6 @@ BACKOFF_BASE_SECONDS = 10.0
 BACKOFF_CAP_SECONDS = 360.0
 BACKOFF_JITTER = 0.25
 """The share of a delay that is drawn, so that jobs that failed together do not start together."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaEnd:
-    """A replica that is no longer running.
-
-    Attributes:
-        replica: which one.
-        exit_code: of its training container.
-        finished_at: when it ended, in seconds. A caller that reads it from another machine's clock gives the time at
-            which it first saw the end, where that is earlier: the settle time counts from here.
-        disruption: the cluster ended it while it ran (eviction, preemption, a lost node, a deleted pod). Then the
-            exit code says nothing: a program that answers SIGTERM with 0 has not finished its work.
-        message: the last lines of its output, for people.
-    """
-
-    replica: Replica
-    exit_code: int
-    finished_at: float
-    disruption: bool = False
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GangState:
-    """An attempt, as it is seen now.
-
-    Attributes:
-        topology: the replicas it was built from.
-        attempt: counts from 0.
-        restarts: charged so far, in earlier attempts of the same job.
-        ended: the replicas that ended, in any order, each once.
-        never_started: names of the replicas whose container has not run yet.
-        started_at: when the attempt's first pod was created, in seconds.
-        job_started_at: when attempt 0 was; activeDeadlineSeconds counts from here.
-        lost_peer_attempts: how many attempts right before this one ended with lost peers only. The caller keeps it:
-            one more after a RestartGang with reason LostPeersOnly, 0 after any other RestartGang.
-    """
-
-    topology: Topology
-    attempt: int
-    restarts: int
-    ended: tuple[ReplicaEnd, ...]
-    never_started: frozenset[str]
-    started_at: float
-    job_started_at: float
-    lost_peer_attempts: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuses a state that can't occur: a caller's bug must not look like a decision."""
-        known = {replica.name for replica in self.topology.replicas}
-        ended = [end.replica.name for end in self.ended]
-        if len(set(ended)) != len(ended):
-            raise ValueError("a replica ended twice in one attempt: give each replica's end once")
-        if not {*ended, *self.never_started} <= known:
-            raise ValueError("a replica that is not in the topology ended or never started")
-        failed = {end.replica.name for end in self.ended if not end.disruption}
-        if failed & self.never_started:
-            raise ValueError("a replica that never started can't have ended by itself")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +59,16 @@ class RestartGang:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceReplica:
+    """Start the replica of `cause` anew after `delay_seconds`, and nobody else; count a restart where `charged`."""
+
+    charged: bool
+    cause: ReplicaEnd
+    reason: Reason
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class FailJob:
     """The job has failed. `message` is one line for people; `cause` is None where no replica is at fault."""
 
@@ -123,7 +77,26 @@ class FailJob:
     message: str
 
 
-Decision = KeepWaiting | Succeed | RestartGang | FailJob
+GangDecision = KeepWaiting | Succeed | RestartGang | FailJob
+Decision = GangDecision | ReplaceReplica
+
+
+@overload
+def decide(
+    job: QMLJob, gang: GangState, *, now: float, settle_seconds: float, backoff_base: float = ...
+) -> GangDecision: ...
+
+
+@overload
+def decide(
+    job: QMLJob,
+    gang: GangState,
+    *,
+    now: float,
+    settle_seconds: float,
+    backoff_base: float = ...,
+    replace_alone: bool,
+) -> Decision: ...
 
 
 def decide(
@@ -133,6 +106,7 @@ def decide(
     now: float,
     settle_seconds: float,
     backoff_base: float = BACKOFF_BASE_SECONDS,
+    replace_alone: bool = False,
 ) -> Decision:
     """Returns what follows from the state of a gang (see the head of this module).
 
@@ -142,6 +116,7 @@ def decide(
         now: the time, in seconds, of the clock that `gang` was seen by.
         settle_seconds: how long to wait after the first failure for what explains it.
         backoff_base: delay before the first charged restart, in seconds.
+        replace_alone: whether the caller can replace one replica of a running gang.
     """
     if _succeeded(job, gang):
         return Succeed()
@@ -149,11 +124,17 @@ def decide(
     if overdue is not None:
         return overdue
     times = [time for time, _ in _deadlines(job, gang)]
-    failures = _failures(job, gang)
+    alone = [end for end in gang.ended if replace_alone and _is_replaceable(job, gang, end)]
+    failures = [end for end in _failures(job, gang) if end not in alone]
     if failures:
-        settled_at = min(end.finished_at for end in failures) + settle_seconds
-        if now >= settled_at or not _pending(gang):
-            return _after_failure(job, gang, failures, backoff_base)
+        # What would be replaced alone, were it the only one, may still explain why the others failed.
+        failures += [end for end in alone if end.replica.role is not Role.EVALUATOR]
+    judged = failures or alone
+    if judged:
+        settled_at = min(end.finished_at for end in judged) + settle_seconds
+        if now >= settled_at or not _pending(job, gang, judged) or any(end.disruption for end in judged):
+            answer = _after_failure if failures else _replace
+            return answer(job, gang, judged, backoff_base)
         times.append(settled_at)
     return KeepWaiting(min(times, default=None))
 
@@ -193,8 +174,11 @@ def _deadlines(job: QMLJob, gang: GangState) -> list[tuple[float, FailJob]]:
     if policy.startup_deadline_seconds is not None and gang.never_started:
         seconds = policy.startup_deadline_seconds
         waiting = [replica.name for replica in gang.topology.replicas if replica.name in gang.never_started]
-        message = f"{_listed(waiting)} did not start within runPolicy.startupDeadlineSeconds ({seconds} s)"
-        found.append((gang.started_at + seconds, FailJob(Reason.STARTUP_DEADLINE_EXCEEDED, None, message)))
+        since = {name: max(gang.started_at, gang.replaced_at.get(name, gang.started_at)) for name in waiting}
+        first = min(since.values())
+        late = [name for name in waiting if since[name] == first]
+        message = f"{listed(late)} did not start within runPolicy.startupDeadlineSeconds ({seconds} s)"
+        found.append((first + seconds, FailJob(Reason.STARTUP_DEADLINE_EXCEEDED, None, message)))
     return found
 
 
@@ -202,10 +186,17 @@ def _deadline_exceeded(job: QMLJob, gang: GangState, now: float) -> FailJob | No
     return next((outcome for time, outcome in _deadlines(job, gang) if now >= time), None)
 
 
-def _pending(gang: GangState) -> bool:
-    """Whether some replica that could still explain a failure is running (an evaluator's work is apart)."""
-    quiet = {end.replica.name for end in gang.ended} | gang.never_started
-    return any(replica.name not in quiet and replica.role is not Role.EVALUATOR for replica in gang.topology.replicas)
+def _pending(job: QMLJob, gang: GangState, judged: list[ReplicaEnd]) -> bool:
+    """Whether some replica that could still change the answer has not ended (an evaluator's work is apart).
+
+    A running one may show the root cause. One that has not started may be about to, and whether a restart is charged
+    depends on it, so it gets its time; whether the job fails does not.
+    """
+    ended = {end.replica.name for end in gang.ended}
+    members = {replica.name for replica in gang.topology.replicas if replica.role is not Role.EVALUATOR} - ended
+    if members <= gang.never_started and any(_action(job, end) is FailureAction.FAIL_JOB for end in judged):
+        return False
+    return bool(members)
 
 
 def _failures(job: QMLJob, gang: GangState) -> list[ReplicaEnd]:
@@ -222,6 +213,35 @@ def _is_ignored(job: QMLJob, gang: GangState, end: ReplicaEnd) -> bool:
         return end.disruption or _action(job, end) is not FailureAction.FAIL_JOB
     rule = _matching_rule(job, end)
     return rule is not None and rule.action is FailureAction.IGNORE
+
+
+def _is_replaceable(job: QMLJob, gang: GangState, end: ReplicaEnd) -> bool:
+    if _is_success(end) or (not end.disruption and _action(job, end) is FailureAction.FAIL_JOB):
+        return False
+    if end.replica.role is Role.EVALUATOR:
+        # Nobody waits for it, so it must not use up the gang's restarts: it has as many replacements of its own.
+        used = gang.replacements.get(end.replica.name, 0)
+        return end.disruption or used < job.spec.run_policy.backoff_limit
+    alone = end.replica.role is Role.WORKER and end.replica != gang.topology.chief
+    return alone and bool(gang.topology.of(Role.PS)) and not _is_ignored(job, gang, end)
+
+
+def _replace(job: QMLJob, gang: GangState, ends: list[ReplicaEnd], base: float) -> ReplaceReplica | FailJob:
+    # One at a time; what was taken away first, since the others may still find their explanation.
+    cause = _earliest(job, gang, [end for end in ends if end.disruption] or ends)
+    uid, used = job.metadata.uid, gang.replacements.get(cause.replica.name, 0)
+    uncharged = cause.exit_code == ExitCode.LOST_PEER or cause.replica.role is Role.EVALUATOR
+    if _is_disruption(job, cause):
+        delay = backoff_seconds(used if cause.refused else 0, uid, base=base)
+        return ReplaceReplica(False, cause, Reason.DISRUPTED, delay)
+    if uncharged:
+        return ReplaceReplica(False, cause, Reason.REPLICA_REPLACED, backoff_seconds(used, uid, base=base))
+    if is_waited_for(gang):
+        return ReplaceReplica(False, cause, Reason.REPLICA_NEVER_STARTED, backoff_seconds(used, uid, base=base))
+    charge = _charge(job, gang, cause, base)
+    if isinstance(charge, FailJob):
+        return charge
+    return ReplaceReplica(True, cause, Reason.REPLICA_REPLACED, charge.delay_seconds)
 
 
 def _matching_rule(job: QMLJob, end: ReplicaEnd) -> FailureRule | None:
@@ -255,31 +275,34 @@ def _is_disruption(job: QMLJob, end: ReplicaEnd) -> bool:
 
 
 def _after_failure(job: QMLJob, gang: GangState, failures: list[ReplicaEnd], base: float) -> RestartGang | FailJob:
-    order = {replica.name: position for position, replica in enumerate(gang.topology.replicas)}
-
-    def earliest(ends: list[ReplicaEnd]) -> ReplicaEnd:
-        # At the same second, what is bound to fail again explains more than what is not.
-        return min(
-            ends,
-            key=lambda end: (
-                end.finished_at,
-                _action(job, end) is not FailureAction.FAIL_JOB,
-                order[end.replica.name],
-            ),
-        )
-
     uid = job.metadata.uid
     disruptions = [end for end in failures if _is_disruption(job, end)]
     if disruptions:
-        return RestartGang(False, earliest(disruptions), Reason.DISRUPTED, backoff_seconds(0, uid, base=base))
+        cause = _earliest(job, gang, disruptions)
+        # What its node refuses is refused again, as long as nothing changes there.
+        delay = backoff_seconds(gang.attempt if cause.refused else 0, uid, base=base)
+        return RestartGang(False, cause, Reason.DISRUPTED, delay)
     causes = [end for end in failures if end.exit_code != ExitCode.LOST_PEER]
-    cause = earliest(causes or failures)
+    cause = _earliest(job, gang, causes or failures)
     if _action(job, cause) is FailureAction.FAIL_JOB:
         return FailJob(_fail_reason(job, cause), cause, _what(gang, cause))
-    if _waited_for(gang):
+    if is_waited_for(gang):
         # Uncharged restarts have no limit, so the delay grows with the attempts instead.
         return RestartGang(False, cause, Reason.REPLICA_NEVER_STARTED, backoff_seconds(gang.attempt, uid, base=base))
     return _charge(job, gang, cause, base) if causes else _lost_peers_only(job, gang, cause, base)
+
+
+def _earliest(job: QMLJob, gang: GangState, ends: list[ReplicaEnd]) -> ReplicaEnd:
+    """Returns the first of some ends. At the same second, what is bound to fail again explains more than the others."""
+    order = {replica.name: position for position, replica in enumerate(gang.topology.replicas)}
+    return min(
+        ends,
+        key=lambda end: (
+            end.finished_at,
+            _action(job, end) is not FailureAction.FAIL_JOB,
+            order[end.replica.name],
+        ),
+    )
 
 
 def _lost_peers_only(job: QMLJob, gang: GangState, cause: ReplicaEnd, base: float) -> RestartGang | FailJob:
@@ -299,20 +322,14 @@ def _charge(job: QMLJob, gang: GangState, cause: ReplicaEnd, base: float) -> Res
     return RestartGang(True, cause, Reason.REPLICA_FAILED, delay)
 
 
-def _waited_for(gang: GangState) -> bool:
-    """Whether a peer that the others need has not started yet. Nobody waits for an evaluator."""
+def is_waited_for(gang: GangState) -> bool:
+    """Returns whether a peer that others need has not started: not an evaluator, and not one that is replaced."""
     members = {replica.name for replica in gang.topology.replicas if replica.role is not Role.EVALUATOR}
-    return bool(members & gang.never_started)
+    return bool(members & gang.never_started - gang.replacements.keys())
 
 
 def _what(gang: GangState, cause: ReplicaEnd) -> str:
-    words = describe(cause.exit_code)
-    if words.startswith("killed"):
-        end = f"was {words}"
-    else:
-        code = f"exit code {cause.exit_code}"
-        end = f"ended with {code}" if words == code else f"ended with {code} ({words})"
-    return f"{cause.replica.name} {end} in attempt {gang.attempt}"
+    return f"{how_it_ended(cause)} in attempt {gang.attempt}"
 
 
 def _fail_reason(job: QMLJob, cause: ReplicaEnd) -> Reason:
@@ -321,7 +338,3 @@ def _fail_reason(job: QMLJob, cause: ReplicaEnd) -> Reason:
     if cause.exit_code == ExitCode.BAD_ARTIFACT:
         return Reason.BAD_ARTIFACT
     return Reason.INVALID_CONFIGURATION
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"

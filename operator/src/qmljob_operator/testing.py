@@ -19,7 +19,7 @@ from qmljob_api.types import (
     RunPolicy,
     SuccessPolicy,
 )
-from qmljob_operator.policy import GangState, ReplicaEnd
+from qmljob_operator.gangstate import GangState, ReplicaEnd
 from qmljob_operator.topology import build_topology
 
 STARTED = 1000.0
@@ -38,7 +38,7 @@ def make_job(
     roles: dict[str, int] | None = None,
     rules: tuple[FailureRule, ...] = (),
     success: SuccessPolicy = SuccessPolicy.CHIEF,
-    **run_policy: int,
+    **run_policy: Any,
 ) -> QMLJob:
     """Returns the job `qcnn`: `roles` maps a role to its number of replicas (three workers where absent)."""
     specs = {role: ReplicaSpec(replicas=count, template={}) for role, count in (roles or {"worker": 3}).items()}

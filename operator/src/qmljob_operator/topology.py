@@ -1,6 +1,6 @@
 """Which replicas a job has, and how they find each other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qmljob_api.names import replica_name
@@ -52,11 +52,16 @@ class Topology:
 
 def build_topology(job: QMLJob) -> Topology:
     """Returns the replicas that the job asks for."""
+    return topology_of(job.metadata.name, {role: spec.replicas for role, spec in job.spec.replica_specs.present()})
+
+
+def topology_of(job_name: str, roles: Mapping[Role, int]) -> Topology:
+    """Returns the replicas of a job of this name that has so many of each role."""
     return Topology(
         tuple(
-            Replica(role, index, replica_name(job.metadata.name, role.value, index))
-            for role, spec in job.spec.replica_specs.present()
-            for index in range(spec.replicas)
+            Replica(role, index, replica_name(job_name, role.value, index))
+            for role in Role
+            for index in range(roles.get(role, 0))
         )
     )
 
@@ -66,3 +71,8 @@ def service_addresses(job: QMLJob, topology: Topology) -> dict[str, str]:
     return {
         replica.name: f"{replica.name}.{job.metadata.namespace}.svc:{job.spec.port}" for replica in topology.replicas
     }
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names as a person lists them; of many, the first three: `a, b, c and 5 more`."""
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"

@@ -12,6 +12,7 @@ from qmljob_api.types import QMLJob, Role
 
 _PYTHON = ("python", "python3")
 _NEEDS_CLUSTER = "needs a cluster (kubectl apply); remove it to run on this machine"
+_SCRATCH = "/tmp"
 _OWN_PROGRAMS = ("qmljob_training", "qmljob_inference")
 
 INHERITED = (
@@ -73,10 +74,12 @@ def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _template_problems(path: str, template: Mapping[str, Any]) -> Iterator[str]:
     pod = _mapping(template.get("spec"))
-    for field, word in (("volumes", "a volume"), ("initContainers", "an init container")):
-        if pod.get(field):
-            yield f"{path}.spec.{field}: {word} {_NEEDS_CLUSTER}"
     containers = _mappings(pod.get("containers"))
+    scratch = _scratch_volumes(pod, containers)
+    if any(volume.get("name") not in scratch for volume in _mappings(pod.get("volumes"))):
+        yield f"{path}.spec.volumes: a volume {_NEEDS_CLUSTER}"
+    if pod.get("initContainers"):
+        yield f"{path}.spec.initContainers: an init container {_NEEDS_CLUSTER}"
     if not containers:
         yield f"{path}.spec.containers: no container; add one with a command that begins with python"
         return
@@ -84,10 +87,19 @@ def _template_problems(path: str, template: Mapping[str, Any]) -> Iterator[str]:
         names = ", ".join(str(container.get("name")) for container in containers)
         yield f"{path}.spec.containers: several containers ({names}); a local run starts one process a replica"
         return
-    yield from _container_problems(f"{path}.spec.containers[0]", containers[0])
+    yield from _container_problems(f"{path}.spec.containers[0]", containers[0], scratch)
 
 
-def _container_problems(path: str, container: Mapping[str, Any]) -> Iterator[str]:
+def _scratch_volumes(pod: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Returns the names of volumes that this machine has too: an emptyDir mounted at /tmp and nowhere else."""
+    mounts: dict[str, set[object]] = {}
+    for mount in (mount for container in containers for mount in _mappings(container.get("volumeMounts"))):
+        mounts.setdefault(str(mount.get("name")), set()).add(mount.get("mountPath"))
+    empty = {str(volume.get("name")) for volume in _mappings(pod.get("volumes")) if "emptyDir" in volume}
+    return frozenset(name for name in empty if mounts.get(name) == {_SCRATCH})
+
+
+def _container_problems(path: str, container: Mapping[str, Any], scratch: frozenset[str]) -> Iterator[str]:
     command = container.get("command")
     first = command[0] if isinstance(command, list) and command else None
     if not isinstance(first, str) or PurePosixPath(first).name not in _PYTHON:
@@ -98,9 +110,13 @@ def _container_problems(path: str, container: Mapping[str, Any]) -> Iterator[str
         )
     elif command is not None:
         yield from _missing_program(path, command)
-    for field in ("volumeMounts", "volumeDevices", "envFrom", "workingDir"):
+    if any(mount.get("name") not in scratch for mount in _mappings(container.get("volumeMounts"))):
+        yield f"{path}.volumeMounts: volumeMounts {_NEEDS_CLUSTER}"
+    for field in ("volumeDevices", "workingDir"):
         if container.get(field):
             yield f"{path}.{field}: {field} {_NEEDS_CLUSTER}"
+    if not all(_is_optional(source) for source in _mappings(container.get("envFrom"))):
+        yield f"{path}.envFrom: envFrom {_NEEDS_CLUSTER}, or mark what it refers to as optional"
     for position, entry in enumerate(_mappings(container.get("env"))):
         if entry.get("valueFrom"):
             source = ", ".join(_mapping(entry["valueFrom"])) or "a source"
@@ -108,6 +124,12 @@ def _container_problems(path: str, container: Mapping[str, Any]) -> Iterator[str
                 f"{path}.env[{position}].valueFrom: {entry.get('name')} comes from {source}, which {_NEEDS_CLUSTER}, "
                 "or write its value"
             )
+
+
+def _is_optional(source: Mapping[str, Any]) -> bool:
+    """Says whether a container also starts without what an entry of envFrom names: here there is none."""
+    references = [_mapping(source.get(kind)) for kind in ("configMapRef", "secretRef") if source.get(kind)]
+    return bool(references) and all(reference.get("optional") is True for reference in references)
 
 
 def _missing_program(path: str, command: Sequence[object]) -> Iterator[str]:

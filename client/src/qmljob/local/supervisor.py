@@ -15,7 +15,14 @@ from qmljob.local.summary import ended_with
 from qmljob_api import environment
 from qmljob_api.reasons import Reason
 from qmljob_api.types import QMLJob
-from qmljob_operator.policy import FailJob, GangState, KeepWaiting, ReplicaEnd, RestartGang, Succeed, decide
+from qmljob_operator.gangstate import GangState, ReplicaEnd
+from qmljob_operator.policy import (
+    FailJob,
+    KeepWaiting,
+    RestartGang,
+    Succeed,
+    decide,
+)
 from qmljob_operator.resources.pod import build_pod
 from qmljob_operator.topology import Replica, build_topology
 
