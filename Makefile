@@ -12,7 +12,7 @@ ARGS ?=
 .PHONY: help
 help: ## print this list
 	@echo "make <target>   (ARGS=… is passed on: make test ARGS='-k store'; PYTHON=… names the interpreter for setup)"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## make or update .venv from the lock (other targets do it by themselves)
@@ -35,7 +35,7 @@ test-slow: setup ## run the slow tier only: many seeded schedules of kills, long
 	@$(PYTEST) -m slow tests/unit tests/integration $(ARGS)
 
 .PHONY: verify
-verify: verify-format verify-lint verify-types verify-layers verify-locks verify-text ## check format, lint, types, layers, locks and wording; changes nothing
+verify: verify-format verify-lint verify-types verify-layers verify-locks verify-manifests verify-text ## check format, lint, types, layers, locks, generated files and wording; changes nothing
 
 .PHONY: verify-format
 verify-format: setup
@@ -57,6 +57,10 @@ verify-layers: setup
 verify-locks: setup
 	@echo "locks"; $(BIN)/python tools/locks.py --check
 
+.PHONY: verify-manifests
+verify-manifests: setup
+	@echo "manifests"; $(BIN)/python tools/manifests.py --check
+
 .PHONY: verify-text
 verify-text: setup
 	@echo "text"; $(BIN)/python tools/text.py
@@ -65,9 +69,15 @@ verify-text: setup
 format: setup ## format the code and repair what the linter can repair
 	@$(BIN)/ruff check --quiet --fix-only .; $(BIN)/ruff format --quiet .
 
+.PHONY: manifests
+manifests: setup ## generate the CRD and docs/api.md anew from the API's types
+	@$(BIN)/python tools/manifests.py
+
 .PHONY: lock
 lock: setup ## compile the locks anew, keeping their pins (UPGRADE=1: the newest versions)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/locks.py $(if $(UPGRADE),--upgrade)
+
+include tools/cluster.mk
 
 .PHONY: clean
 clean: ## remove .venv and all caches; keeps runs/
