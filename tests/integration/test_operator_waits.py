@@ -16,7 +16,9 @@ from support.story_actions import (
     made,
     make_account,
     nothing,
+    remove_webhook,
     set_quota,
+    set_webhook,
     start,
     unschedulable,
     waiting,
@@ -110,6 +112,13 @@ STORIES = [
                 "the namespace allows more",
                 enforce("privileged"),
             ),
+        ],
+    ),
+    Story(
+        "an admission webhook that is away",
+        [
+            waits(set_webhook, 'failed calling webhook "consent.example.com"'),
+            *begins_at_last("nobody's consent is needed any more", remove_webhook),
         ],
     ),
     Story(

@@ -12,6 +12,7 @@ from support.timeline import PATHS
 
 STRANGER: Object = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1b9d", "controller": True}
 """The owner of an object that is somebody else's."""
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 def both(*actions: Action) -> Action:
@@ -156,6 +157,28 @@ def enforce(level: str) -> Action:
         _await_admission(scene, "pods", lambda answer: answer.ok is (level == "privileged"))
 
     return act
+
+
+def set_webhook(scene: Scene) -> None:
+    """Whoever makes a pod in the namespace needs the consent of a server that is away. In force at the end."""
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    webhook = {
+        "name": "consent.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": rules,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    body = {"metadata": {"name": scene.namespace}, "webhooks": [webhook]}
+    scene.plane.call("POST", _WEBHOOKS, body)
+    _await_admission(scene, "pods", lambda answer: "failed calling webhook" in answer.message)
+
+
+def remove_webhook(scene: Scene) -> None:
+    """Nobody's consent is needed any more, at the end of this."""
+    scene.plane.call("DELETE", f"{_WEBHOOKS}/{scene.namespace}")
+    _await_admission(scene, "pods", lambda answer: answer.ok)
 
 
 def _await_admission(scene: Scene, kind: str, done: Callable[[Response], bool]) -> None:

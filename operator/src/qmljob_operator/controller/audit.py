@@ -56,12 +56,15 @@ class Audit:
             if self._unsynced:
                 await asyncio.sleep(1.0)
         self.synced.set()
+        # The first comparison comes soon: what is deleted before a stream begins, no stream tells of.
+        rounds = 1
         while True:
-            for _ in range(round(AUDIT_SECONDS / PING_SECONDS)):
+            for _ in range(rounds):
                 await asyncio.sleep(PING_SECONDS)
                 await self._cluster.ping()
             for kind in Watched:
                 await self._audit(kind)
+            rounds = round(AUDIT_SECONDS / PING_SECONDS)
 
     async def refresh(self) -> None:
         """Lists everything anew, jobs first, until all of it was answered."""

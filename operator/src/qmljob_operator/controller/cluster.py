@@ -249,7 +249,7 @@ class Cluster:
         finally:
             self._on_answer(verb, resource, status)
         if status == 429 or status >= 500:
-            raise TransientError(f"{verb} {path}: {status} {data.decode(errors='replace')[:300]}")
+            raise TransientError(f"{verb} {path}: {ApiError(status, _document(data))}"[:500])
         if status >= 400:
             raise ApiError(status, _document(data))
         return data.decode(errors="replace") if text else _document(data)

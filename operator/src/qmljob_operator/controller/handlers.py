@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import kopf
+from kubernetes.aio.client.configuration import Configuration
 
 from qmljob_api import names
 from qmljob_operator.controller.caches import Watched
@@ -23,6 +24,8 @@ SERVER_TIMEOUT_SECONDS = 300
 """After how long the API server closes a watch, so that its connections are spread anew."""
 INACTIVITY_SECONDS = 90.0
 """How long a stream may be silent before it is opened anew: the API server sends a bookmark every minute."""
+END_SECONDS = 5.0
+"""How long kopf's tasks may take to end."""
 
 
 class WatchFailed(Exception):
@@ -38,38 +41,70 @@ _RESOURCES: dict[Watched, tuple[str, str, str]] = {
 
 
 async def watch(
-    namespaces: Collection[str], on_event: OnEvent, *, identity: str, stop: asyncio.Event, ready: asyncio.Event
+    configuration: Configuration,
+    namespaces: Collection[str],
+    on_event: OnEvent,
+    *,
+    identity: str,
+    on_started: Callable[[], None],
 ) -> None:
-    """Runs the watch streams until `stop` is set; `ready` is set when they have begun.
+    """Runs the watch streams until it is cancelled.
 
     Args:
+        configuration: the API server's address, and the credentials.
         namespaces: the namespaces to watch; empty: all.
         on_event: is called for each object that is listed, and for each event.
         identity: this process' name; kopf would make one of the user's, and a container's user may have none.
-        stop: ends this call.
-        ready: is set by this call.
+        on_started: is called once kopf has begun, and has taken the process' signals for itself.
 
     Raises:
         WatchFailed: a stream ended for good.
     """
     registry = kopf.OperatorRegistry()
-    for login in (kopf.login_with_service_account, kopf.login_with_kubeconfig):
-        kopf.on.login(registry=registry, id=login.__name__, errors=kopf.ErrorsMode.PERMANENT)(login)
+    kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(_login(configuration))
     for kind, resource in _RESOURCES.items():
         kopf.on.event(*resource, registry=registry, id=kind.value)(_handler(kind, on_event))
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=_settings(),
+        standalone=True,
+        identity=identity,  # type: ignore[arg-type]  # a NewType of str that kopf does not export
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+    )
+    on_started()
+    # Not by kopf.operator(): at its end that cancels every task of the process, the leader's too.
     try:
-        await kopf.operator(
-            registry=registry,
-            settings=_settings(),
-            standalone=True,
-            identity=identity,  # type: ignore[arg-type]  # a NewType of str that kopf does not export
-            clusterwide=not namespaces,
-            namespaces=list(namespaces),
-            stop_flag=stop,
-            ready_flag=ready,
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=END_SECONDS)
+    errors = [error for task in ended if not task.cancelled() and (error := task.exception()) is not None]
+    raise WatchFailed(f"a watch failed: {_words(errors[0]) if errors else 'it ended'}") from next(iter(errors), None)
+
+
+def _login(configuration: Configuration) -> Any:
+    """Returns a login handler that gives kopf the very credentials of the operator's own requests."""
+
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        # Reads a ServiceAccount's token anew where it is old: kopf logs in again once the API server refuses it.
+        key = await configuration.get_api_key_with_prefix("BearerToken")
+        return kopf.ConnectionInfo(
+            server=configuration.host,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            token=(key or "").strip().rpartition(" ")[2] or None,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
+            proxy_url=configuration.proxy,
         )
-    except Exception as error:
-        raise WatchFailed(f"a watch failed: {error.args[0] if error.args else error!r}") from error
+
+    return login
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error.args[0] if error.args else error!r}"
 
 
 def _handler(kind: Watched, on_event: OnEvent) -> Any:
@@ -96,6 +131,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.inactivity_timeout = INACTIVITY_SECONDS
     settings.watching.chunk_size = 500
     settings.queueing.idle_timeout = 1.0
+    settings.process.ultimate_exiting_timeout = None
     for kind, resource in _RESOURCES.items():
         if kind is not Watched.QMLJOBS:
             settings.watching.label_selectors[resource] = names.LABEL_JOB

@@ -36,6 +36,7 @@ class Program:
     def __init__(self, settings: Settings, client: ApiClient, lease_client: ApiClient) -> None:
         """Makes the parts; nothing runs yet. The lease has a client of its own: its renewal must not wait in a line."""
         self._settings = settings
+        self._client = client
         self._lease_client = lease_client
         self._identity = new_identity()
         self._leadership = Leadership() if settings.lease_namespace else Leadership.alone()
@@ -71,43 +72,38 @@ class Program:
             LeaseLost: another operator may lead by now.
             WatchFailed: a watch stream ended for good.
         """
-        stop, stop_streams, watching = asyncio.Event(), asyncio.Event(), asyncio.Event()
         async with serve(self._settings.http_port, self._health, self._metrics):
-            streams = asyncio.create_task(
-                watch(
-                    self._settings.namespaces,
-                    self._on_event,
-                    identity=self._identity,
-                    stop=stop_streams,
-                    ready=watching,
-                ),
-                name="streams",
-            )
-            begun = asyncio.create_task(watching.wait(), name="streams have begun")
-            await asyncio.wait([streams, begun], return_when=asyncio.FIRST_COMPLETED)
-            begun.cancel()
-            # kopf has put its own handlers in place: there the streams would end first, and the leader would write on.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            stop = asyncio.Event()
             tasks = [
-                streams,
-                asyncio.create_task(self._health.beat(), name="heartbeat"),
-                asyncio.create_task(self._audit.run(), name="audit"),
                 asyncio.create_task(self._lead(), name="leader"),
+                asyncio.create_task(self._audit.run(), name="audit"),
+                asyncio.create_task(self._watch(stop), name="watch"),
+                asyncio.create_task(self._health.beat(), name="heartbeat"),
                 asyncio.create_task(stop.wait(), name="signal"),
             ]
+            _on_signals(stop)
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
                 logger.info("stopping: %s ended", ", ".join(sorted(task.get_name() for task in done)))
             finally:
-                # The leader first: it stops writing, and gives its lease back.
-                for task in reversed(tasks[1:]):
+                # The leader first: it stops writing, and gives its lease back while the streams still run.
+                for task in tasks:
                     task.cancel()
-                await asyncio.wait(tasks[1:], timeout=STOP_SECONDS)
-                stop_streams.set()
-                await asyncio.wait([streams], timeout=STOP_SECONDS)
+                    await asyncio.wait([task], timeout=STOP_SECONDS)
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        # kopf looks once, at its start, for the kinds that there are: one that is missing would never be watched.
+        await self._audit.synced.wait()
+        await watch(
+            self._client.configuration,
+            self._settings.namespaces,
+            self._on_event,
+            identity=self._identity,
+            # On kopf's signals the streams would end first, and the leader would write on.
+            on_started=lambda: _on_signals(stop),
+        )
 
     def _on_event(self, kind: Watched, change: str | None, document: Document) -> None:
         for key in self._caches.apply(kind, change, document):
@@ -177,6 +173,12 @@ class Program:
     def _jobs_by_phase(self) -> dict[str, int]:
         phases = (parse_status(job.get("status")).phase for job in self._caches[Watched.QMLJOBS])
         return dict(Counter(phase.value if phase else "Pending" for phase in phases))
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    """Has the signals that end a process set `stop`."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def connect(connections: int) -> ApiClient:

@@ -43,6 +43,8 @@ REFUSED_SECONDS = (5.0, 60.0)
 """The shortest and the longest time between two tries of what the API server refuses; each is twice the one before."""
 NEVER_SECONDS = 24 * 3600.0
 """For what can never be created as it is: an edit of the job makes it another question, and forgets this answer."""
+SILENT_TRIES = 3
+"""After how many failed passes a user is told that there is no answer: a webhook may be away for days."""
 PARALLEL_WRITES = 16
 LOG_LINES = 20
 MAX_QUESTIONS = 8
@@ -166,7 +168,8 @@ class Reconciler:
             nodes = await _each(sorted(ask.nodes), self._node)
             seen = replace(seen, nodes={**seen.nodes, **{node.name: node for node in nodes}})
         if ask.dry_run and seen.parsed.job is not None:
-            answer = await dry_run(self._cluster, seen.parsed.job, has_pods=bool(seen.pods))
+            asking = dry_run(self._cluster, seen.parsed.job, has_pods=bool(seen.pods))
+            answer = await self._or_blocked(seen, asking)
             memory.dry_run = self._timed(answer, memory)
             seen = replace(seen, dry_run=memory.dry_run)
         if ask.log_of:
@@ -175,6 +178,16 @@ class Reconciler:
             due_at = memory.progress_asked_at + PROGRESS_SECONDS
             seen = replace(seen, log_tails={**seen.log_tails, ask.log_of: tail}, progress_due_at=due_at)
         return seen
+
+    async def _or_blocked(self, seen: Observation, asking: Awaitable[Answer]) -> Answer:
+        """Returns the answer. A server that has failed to give one for long is a refusal: its user is told so."""
+        try:
+            return await asking
+        except TransientError as error:
+            metadata = seen.document["metadata"]
+            if self._queue.failures(JobKey(metadata["namespace"], metadata["name"])) < SILENT_TRIES:
+                raise
+            return Answer(Verdict.FORBIDDEN, f"no answer from the API server, which is asked again: {error}")
 
     async def _node(self, name: str) -> NodeView:
         try:
@@ -302,7 +315,7 @@ class Reconciler:
         services = [document for document in documents if document["kind"] == "Service"]
         others = [document for document in documents if document["kind"] != "Service"]
         for batch in (services, *_slow_start(others)):
-            answers = await _each(batch, lambda one: self._create_one(seen, one))
+            answers = await _each(batch, lambda one: self._or_blocked(seen, self._create_one(seen, one)))
             refused = next((answer for answer in answers if answer.verdict is not Verdict.ACCEPTED), None)
             if refused is not None:
                 return self._timed(refused, memory)

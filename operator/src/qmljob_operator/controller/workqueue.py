@@ -115,6 +115,10 @@ class WorkQueue(Generic[Key]):
         self.add_after(key, delay)
         return delay
 
+    def failures(self, key: Key) -> int:
+        """Returns how many passes over a key have failed in a row."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: Key) -> None:
         """Ends a row of failures: the next one is retried after the shortest delay again."""
         self._failures.pop(key, None)
