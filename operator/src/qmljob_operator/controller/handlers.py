@@ -104,6 +104,8 @@ def _login(configuration: Configuration) -> Any:
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, kopf.LoginError):  # whose own words advise on kopf
+        return "the API server does not accept the credentials"
     return f"{type(error).__name__}: {error.args[0] if error.args else error!r}"
 
 
