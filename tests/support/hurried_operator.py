@@ -11,7 +11,7 @@ from types import ModuleType
 
 from qmljob_operator import __main__ as program
 from qmljob_operator import policy
-from qmljob_operator.controller import audit, leader, reconcile
+from qmljob_operator.controller import audit, leader, memory, reconcile, writer
 from qmljob_operator.planning import attempts, finished, objects
 
 SETTLE_SECONDS = 3.0
@@ -22,8 +22,8 @@ TIMES: tuple[tuple[ModuleType, str, object], ...] = (
     (audit, "PING_SECONDS", 1.0),
     (attempts, "PROGRESS_SECONDS", 0.5),
     (reconcile, "PROGRESS_SECONDS", 0.5),
-    (reconcile, "PATIENCE_SECONDS", 0.2),
-    (reconcile, "REFUSED_SECONDS", (0.2, 0.5)),
+    (writer, "PATIENCE_SECONDS", 0.2),
+    (memory, "REFUSED_SECONDS", (0.2, 0.5)),
     (finished, "LINGER_SECONDS", 1.0),
     (finished, "RESULT_SECONDS", 1.0),
     (objects, "RESTART_GRACE_SECONDS", 1),

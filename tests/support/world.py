@@ -25,6 +25,7 @@ from qmljob_api.parse import Mode, ParseResult, parse_job
 from qmljob_api.status import JobStatus, parse_status, to_document
 from qmljob_api.testing import TEMPLATE, manifest
 from qmljob_api.timestamps import format_time
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import (
     Answer,
     NodeView,
@@ -37,7 +38,7 @@ from qmljob_operator.observation import (
 )
 from qmljob_operator.planning.attempts import PROGRESS_SECONDS
 from qmljob_operator.planning.lifecycle import plan
-from qmljob_operator.planning.plan import Ask, Event, Kind, Plan
+from qmljob_operator.planning.plan import Ask, Event, Plan
 from support import pod_documents as pods
 from support.pod_documents import NODE, Document
 from support.world_promises import Promises
@@ -187,7 +188,7 @@ class World:
                 pod for pod in self.pods.values() if inference and is_owned_by(pod, inference["metadata"]["uid"])
             ],
             foreign={
-                f"{kind}/{each['metadata']['name']}": name_taken(kind[:-1].capitalize(), each, "qcnn")
+                f"{kind}/{each['metadata']['name']}": name_taken(each, "qcnn")
                 for kind, each in strangers
                 if not is_owned_by(each, uid)
             },
@@ -313,7 +314,7 @@ class World:
         if name in table:
             existing = table[name]
             assert not is_owned_by(existing, self.uid), f"{kind} {name} is there already"
-            return Answer(Verdict.NAME_TAKEN, name_taken(kind, existing, "qcnn"))
+            return Answer(Verdict.NAME_TAKEN, name_taken(existing, "qcnn"))
         answer = self.admission(document)
         if answer is not None:
             return replace(answer, message=f"{kind} {name}: {answer.message}")

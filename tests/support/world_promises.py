@@ -6,8 +6,9 @@ from typing import Any
 from qmljob_api import names
 from qmljob_api.conditions import ConditionType
 from qmljob_api.status import JobStatus, parse_status, to_document
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import is_owned_by
-from qmljob_operator.planning.plan import Delete, Kind, Plan
+from qmljob_operator.planning.plan import Delete, Plan
 
 Document = Mapping[str, Any]
 _FINAL = (ConditionType.SUCCEEDED, ConditionType.FAILED)

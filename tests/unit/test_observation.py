@@ -529,7 +529,7 @@ def test_whose_an_object_is(references: list[Document], ours: bool, words: str) 
     pod = document()
     pod["metadata"]["ownerReferences"] = references
     assert is_owned_by(pod, "job-1") is ours
-    assert name_taken("Pod", pod, "qcnn") == words
+    assert name_taken(pod, "qcnn") == words
 
 
 def test_an_object_is_ours_by_the_uid_of_its_controller() -> None:

@@ -9,8 +9,8 @@ from kubernetes.aio.config import ConfigException
 from qmljob_operator.controller.handlers import WatchFailed
 from qmljob_operator.controller.leader import LeaseLost
 from qmljob_operator.controller.logs import configure
+from qmljob_operator.controller.parallel import PARALLEL_REQUESTS
 from qmljob_operator.controller.program import Program, connect
-from qmljob_operator.controller.reconcile import PARALLEL_WRITES
 from qmljob_operator.controller.settings import Settings, parse_settings
 
 logger = logging.getLogger("qmljob_operator")
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 async def _run(settings: Settings) -> None:
-    connections = settings.workers * PARALLEL_WRITES + 16
+    connections = settings.workers * PARALLEL_REQUESTS + 16
     async with await connect(connections) as client, await connect(2) as lease_client:
         await Program(settings, client, lease_client).run()
 

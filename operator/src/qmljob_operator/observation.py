@@ -223,9 +223,9 @@ def is_owned_by(document: Document, uid: str) -> bool:
     return owner is not None and owner.get("uid") == uid
 
 
-def name_taken(kind: str, existing: Document, job: str) -> str:
+def name_taken(existing: Document, job: str) -> str:
     """Returns the sentence on an object of somebody else that has a name that the job needs."""
-    name, owner = existing["metadata"]["name"], owner_of(existing)
+    kind, name, owner = existing["kind"], existing["metadata"]["name"], owner_of(existing)
     if owner is None:
         whose = "has no owner"
     elif owner.get("kind") == names.KIND and owner.get("name") == job:

@@ -9,9 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from qmljob_operator.controller.caches import Cache, Caches, Watched, version_of
+from qmljob_operator.controller.caches import Cache, Caches, version_of
 from qmljob_operator.controller.cluster import ApiError, Cluster, TransientError
 from qmljob_operator.controller.workqueue import JobKey
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import Document
 
 AUDIT_SECONDS = 120.0
@@ -34,8 +35,8 @@ class Audit:
         self._caches = caches
         self._scopes: list[str | None] = [*namespaces] or [None]
         self._on_news = on_news
-        self._failed = dict.fromkeys(Watched, 0)
-        self._unsynced = set(Watched)
+        self._failed = dict.fromkeys(Kind, 0)
+        self._unsynced = set(Kind)
         self.synced = asyncio.Event()
         """Set once everything was listed for the first time."""
 
@@ -50,7 +51,7 @@ class Audit:
     async def run(self) -> None:
         """Audits until it is cancelled."""
         while self._unsynced:
-            for kind in [kind for kind in Watched if kind in self._unsynced]:
+            for kind in [kind for kind in Kind if kind in self._unsynced]:
                 if await self._sync(kind):
                     self._unsynced.discard(kind)
             if self._unsynced:
@@ -62,17 +63,17 @@ class Audit:
             for _ in range(rounds):
                 await asyncio.sleep(PING_SECONDS)
                 await self._cluster.ping()
-            for kind in Watched:
+            for kind in Kind:
                 await self._audit(kind)
             rounds = round(AUDIT_SECONDS / PING_SECONDS)
 
     async def refresh(self) -> None:
         """Lists everything anew, jobs first, until all of it was answered."""
-        for kind in Watched:
+        for kind in Kind:
             while not await self._sync(kind):
                 await asyncio.sleep(1.0)
 
-    async def _sync(self, kind: Watched) -> bool:
+    async def _sync(self, kind: Kind) -> bool:
         for scope in self._scopes:
             listed = await self._list(kind, scope)
             if listed is None:
@@ -80,7 +81,7 @@ class Audit:
             self._take_over(kind, scope, *listed)
         return True
 
-    async def _audit(self, kind: Watched) -> None:
+    async def _audit(self, kind: Kind) -> None:
         missed = 0
         for scope in self._scopes:
             listed = await self._list(kind, scope)
@@ -94,11 +95,11 @@ class Audit:
             logger.warning("the watch of %s lacked %d changes, which were taken over from a list", kind.value, missed)
         self._failed[kind] = self._failed[kind] + 1 if missed else 0
 
-    def _take_over(self, kind: Watched, scope: str | None, documents: list[Document], version: int) -> None:
+    def _take_over(self, kind: Kind, scope: str | None, documents: list[Document], version: int) -> None:
         for key in self._caches[kind].replace(documents, version, scope):
             self._on_news(key)
 
-    async def _list(self, kind: Watched, scope: str | None) -> tuple[list[Document], int] | None:
+    async def _list(self, kind: Kind, scope: str | None) -> tuple[list[Document], int] | None:
         try:
             return await self._cluster.list(kind, scope)
         except ApiError as error:

@@ -8,30 +8,21 @@ comes late or twice changes nothing.
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from typing import Any
 
 from qmljob_api import names
 from qmljob_operator.controller.workqueue import JobKey
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import Document
 
 _TOMBSTONES = 4096
 """Deleted objects that are remembered, so that a late answer does not bring one back."""
 
 
-class Watched(StrEnum):
-    """The kinds of objects that are watched, by their plural."""
-
-    QMLJOBS = names.PLURAL
-    PODS = "pods"
-    SERVICES = "services"
-    JOBS = "jobs"
-
-
 class Cache:
     """The objects of one kind, by namespace and name."""
 
-    def __init__(self, kind: Watched) -> None:
+    def __init__(self, kind: Kind) -> None:
         """Makes an empty cache."""
         self.kind = kind
         self._objects: dict[tuple[str, str], Document] = {}
@@ -104,7 +95,7 @@ class Cache:
     def key_of(self, document: Document) -> JobKey | None:
         """Returns the key of the job that an object belongs to by its label, or is."""
         metadata = document["metadata"]
-        if self.kind is Watched.QMLJOBS:
+        if self.kind is Kind.QMLJOB:
             return JobKey(metadata["namespace"], metadata["name"])
         name = (metadata.get("labels") or {}).get(names.LABEL_JOB)
         return JobKey(metadata["namespace"], name) if name else None
@@ -140,13 +131,13 @@ class Caches:
 
     def __init__(self) -> None:
         """Makes empty caches."""
-        self._caches = {kind: Cache(kind) for kind in Watched}
+        self._caches = {kind: Cache(kind) for kind in Kind}
 
-    def __getitem__(self, kind: Watched) -> Cache:
+    def __getitem__(self, kind: Kind) -> Cache:
         """Returns the cache of a kind."""
         return self._caches[kind]
 
-    def apply(self, kind: Watched, change: str | None, document: Document) -> set[JobKey]:
+    def apply(self, kind: Kind, change: str | None, document: Document) -> set[JobKey]:
         """Takes over an event of a watch; returns the keys of the jobs for which it is news."""
         metadata = document["metadata"]
         if change == "DELETED":

@@ -15,8 +15,9 @@ import aiohttp
 from kubernetes.aio.client.api_client import ApiClient
 
 from qmljob_api import names
-from qmljob_operator.controller.caches import Watched, version_of
+from qmljob_operator.controller.caches import version_of
 from qmljob_operator.controller.leader import Leadership
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import Document
 
 READ_SECONDS = 30.0
@@ -28,15 +29,6 @@ end, or was given up, before another operator leads."""
 MERGE_PATCH = "application/merge-patch+json"
 PAGE = 500
 """Objects a request of a list."""
-
-_PREFIX: Mapping[str, str] = {
-    Watched.QMLJOBS: f"/apis/{names.GROUP}/{names.VERSION}",
-    Watched.PODS: "/api/v1",
-    Watched.SERVICES: "/api/v1",
-    Watched.JOBS: "/apis/batch/v1",
-    "events": "/api/v1",
-}
-_PLURALS: Mapping[str, str] = {"Pod": "pods", "Service": "services", "Job": "jobs"}
 
 
 class ApiError(Exception):
@@ -94,11 +86,11 @@ class Cluster:
             # What became of it is told by `problem`; an answer that is no is an answer.
             return
 
-    async def list(self, kind: Watched, namespace: str | None) -> tuple[list[Document], int]:
+    async def list(self, kind: Kind, namespace: str | None) -> tuple[list[Document], int]:
         """Returns all objects of a kind that jobs have, in a namespace or (None) everywhere, and the list's version."""
         path = _path(kind, namespace)
         query = {"limit": str(PAGE)}
-        if kind is not Watched.QMLJOBS:
+        if kind is not Kind.QMLJOB:
             query["labelSelector"] = names.LABEL_JOB
         found: list[Document] = []
         while True:
@@ -111,7 +103,7 @@ class Cluster:
                 return found, version_of(page)
             query["continue"] = token
 
-    async def get(self, kind: Watched, namespace: str, name: str) -> Document | None:
+    async def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
         """Returns an object, or None where there is none."""
         return await self._find("GET", _path(kind, namespace, name), "get", kind)
 
@@ -121,7 +113,7 @@ class Cluster:
 
     async def log_tail(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """Returns the last lines of a container's log, or an empty text where there is none to be had."""
-        path = f"{_path(Watched.PODS, namespace, pod)}/log"
+        path = f"{_path(Kind.POD, namespace, pod)}/log"
         query = {"container": container, "tailLines": str(lines), "limitBytes": str(64 * 1024)}
         try:
             return str(await self._request("GET", path, "get", "pods/log", query=query, text=True))
@@ -136,11 +128,11 @@ class Cluster:
             ApiError: the API server refused it (409: the name is taken).
             TransientError: it may succeed later.
         """
-        plural = _PLURALS[document["kind"]]
+        kind = Kind.of(document)
         query = {"fieldManager": names.FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
         verb = "dry-run" if dry_run else "create"
-        path = _path(plural, document["metadata"]["namespace"])
-        return await self._write("POST", path, verb, plural, query=query, body=document)
+        path = _path(kind, document["metadata"]["namespace"])
+        return await self._write("POST", path, verb, kind, query=query, body=document)
 
     async def repair(self, existing: Document, wanted: Document) -> Document:
         """Puts an object of ours right that somebody edited, from the very version of it that is known.
@@ -148,20 +140,20 @@ class Cluster:
         Not by server-side apply: to the API server what a POST wrote and what is applied are two managers' fields, so
         that a port which changes its number would be there twice.
         """
-        plural = _PLURALS[wanted["kind"]]
+        kind = Kind.of(wanted)
         metadata = existing["metadata"]
         body = _patch(existing, {"metadata": {"labels": wanted["metadata"]["labels"]}, "spec": wanted["spec"]})
         body["metadata"] |= {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        path = _path(plural, metadata["namespace"], metadata["name"])
+        path = _path(kind, metadata["namespace"], metadata["name"])
         query = {"fieldManager": names.FIELD_MANAGER}
-        return await self._write("PATCH", path, "patch", plural, query=query, body=body, media=MERGE_PATCH)
+        return await self._write("PATCH", path, "patch", kind, query=query, body=body, media=MERGE_PATCH)
 
-    async def relabel(self, plural: str, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> Document:
+    async def relabel(self, kind: Kind, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> Document:
         """Puts labels of an object right."""
         body = {"metadata": {"uid": uid, "labels": dict(labels)}}
         query = {"fieldManager": names.FIELD_MANAGER}
-        path = _path(plural, namespace, name)
-        return await self._write("PATCH", path, "patch", plural, query=query, body=body, media=MERGE_PATCH)
+        path = _path(kind, namespace, name)
+        return await self._write("PATCH", path, "patch", kind, query=query, body=body, media=MERGE_PATCH)
 
     async def put_status(self, job: Document, status: Document) -> Document:
         """Writes a job's status, made from this very version of the job.
@@ -171,13 +163,13 @@ class Cluster:
             TransientError: it may succeed later.
         """
         metadata = job["metadata"]
-        path = f"{_path(Watched.QMLJOBS, metadata['namespace'], metadata['name'])}/status"
+        path = f"{_path(Kind.QMLJOB, metadata['namespace'], metadata['name'])}/status"
         query = {"fieldManager": names.FIELD_MANAGER}
         body = {**job, "status": status}
         return await self._write("PUT", path, "update", f"{names.PLURAL}/status", query=query, body=body)
 
     async def delete(
-        self, plural: str, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
+        self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
     ) -> Document | None:
         """Deletes exactly the object with this uid; returns what is left of it, None where it was gone already."""
         body: dict[str, Any] = {
@@ -189,7 +181,7 @@ class Cluster:
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         try:
-            return await self._write("DELETE", _path(plural, namespace, name), "delete", plural, body=body)
+            return await self._write("DELETE", _path(kind, namespace, name), "delete", kind, body=body)
         except ApiError as error:
             if error.status in (404, 409):  # gone, or another object has the name by now
                 return None
@@ -198,7 +190,8 @@ class Cluster:
     async def post_event(self, event: Document) -> None:
         """Posts an event; one of the same name stands for the same news, and nothing is done."""
         try:
-            await self._write("POST", _path("events", event["metadata"]["namespace"]), "create", "events", body=event)
+            path = f"{_prefix('', 'v1', event['metadata']['namespace'])}/events"
+            await self._write("POST", path, "create", "events", body=event)
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -275,9 +268,13 @@ class Cluster:
             raise TransientError(f"{method} {path}: {type(error).__name__} {error}") from error
 
 
-def _path(kind: str, namespace: str | None, name: str = "") -> str:
+def _path(kind: Kind, namespace: str | None, name: str = "") -> str:
+    return f"{_prefix(kind.group, kind.version, namespace)}/{kind}" + (f"/{name}" if name else "")
+
+
+def _prefix(group: str, version: str, namespace: str | None) -> str:
     scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"{_PREFIX[kind]}{scope}/{kind}" + (f"/{name}" if name else "")
+    return f"/apis/{group}/{version}{scope}" if group else f"/api/{version}{scope}"
 
 
 def _patch(existing: Document, wanted: Document) -> dict[str, Any]:

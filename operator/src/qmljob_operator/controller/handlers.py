@@ -14,10 +14,10 @@ import kopf
 from kubernetes.aio.client.configuration import Configuration
 
 from qmljob_api import names
-from qmljob_operator.controller.caches import Watched
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import Document
 
-OnEvent = Callable[[Watched, str | None, Document], None]
+OnEvent = Callable[[Kind, str | None, Document], None]
 """Takes a kind, what happened (ADDED, MODIFIED, DELETED; None: it was listed), and the object."""
 
 SERVER_TIMEOUT_SECONDS = 300
@@ -32,12 +32,7 @@ class WatchFailed(Exception):
     """A watch stream ended in a way that kopf can't mend: a right that is missing, an error that nobody expected."""
 
 
-_RESOURCES: dict[Watched, tuple[str, str, str]] = {
-    Watched.QMLJOBS: (names.GROUP, names.VERSION, Watched.QMLJOBS.value),
-    Watched.PODS: ("", "v1", Watched.PODS.value),
-    Watched.SERVICES: ("", "v1", Watched.SERVICES.value),
-    Watched.JOBS: ("batch", "v1", Watched.JOBS.value),
-}
+_RESOURCES = {kind: (kind.group, kind.version, kind.value) for kind in Kind}
 
 
 async def watch(
@@ -109,7 +104,7 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error.args[0] if error.args else error!r}"
 
 
-def _handler(kind: Watched, on_event: OnEvent) -> Any:
+def _handler(kind: Kind, on_event: OnEvent) -> Any:
     async def handle(event: Any, **_: Any) -> None:
         on_event(kind, event["type"], event["object"])
 
@@ -135,6 +130,6 @@ def _settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = None
     for kind, resource in _RESOURCES.items():
-        if kind is not Watched.QMLJOBS:
+        if kind is not Kind.QMLJOB:
             settings.watching.label_selectors[resource] = names.LABEL_JOB
     return settings

@@ -14,7 +14,7 @@ from qmljob_api import names
 from qmljob_api.status import parse_status
 from qmljob_operator.controller import health, metrics
 from qmljob_operator.controller.audit import Audit
-from qmljob_operator.controller.caches import Caches, Watched
+from qmljob_operator.controller.caches import Caches
 from qmljob_operator.controller.cluster import ApiError, Cluster, TransientError
 from qmljob_operator.controller.handlers import watch
 from qmljob_operator.controller.leader import Leadership, NotLeading, lead, new_identity
@@ -23,6 +23,7 @@ from qmljob_operator.controller.reconcile import Reconciler
 from qmljob_operator.controller.server import serve
 from qmljob_operator.controller.settings import Settings
 from qmljob_operator.controller.workqueue import JobKey, WorkQueue
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import Document
 
 STOP_SECONDS = 10.0
@@ -105,7 +106,7 @@ class Program:
             on_started=lambda: _on_signals(stop),
         )
 
-    def _on_event(self, kind: Watched, change: str | None, document: Document) -> None:
+    def _on_event(self, kind: Kind, change: str | None, document: Document) -> None:
         for key in self._caches.apply(kind, change, document):
             self._queue.add(key)
 
@@ -128,7 +129,7 @@ class Program:
         # The leader before may have written what our watches have not shown yet: jobs first, so that a job that is
         # known to have its pods is not taken for one that has lost them.
         await self._audit.refresh()
-        for job in self._caches[Watched.QMLJOBS]:
+        for job in self._caches[Kind.QMLJOB]:
             self._queue.add(JobKey(job["metadata"]["namespace"], job["metadata"]["name"]))
         logger.info("working: %s", ", ".join(f"{count} {kind}" for kind, count in self._caches.sizes().items()))
         async with asyncio.TaskGroup() as workers:
@@ -145,7 +146,7 @@ class Program:
 
     async def _pass(self, key: JobKey) -> None:
         """Makes one pass, and deals with each of the ways in which it can fail."""
-        job = self._caches[Watched.QMLJOBS].get(key.namespace, key.name)
+        job = self._caches[Kind.QMLJOB].get(key.namespace, key.name)
         attempt = parse_status(job.get("status")).attempt if job is not None else None
         self._queue.forget_timer(key)
         with job_context(str(key), attempt=attempt):
@@ -171,7 +172,7 @@ class Program:
                 self._queue.forget(key)
 
     def _jobs_by_phase(self) -> dict[str, int]:
-        phases = (parse_status(job.get("status")).phase for job in self._caches[Watched.QMLJOBS])
+        phases = (parse_status(job.get("status")).phase for job in self._caches[Kind.QMLJOB])
         return dict(Counter(phase.value if phase else "Pending" for phase in phases))
 
 

@@ -7,11 +7,12 @@ from qmljob_api.reasons import Reason
 from qmljob_api.status import results_status
 from qmljob_api.timestamps import format_time, parse_time
 from qmljob_api.types import CleanPodPolicy, Role
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import PodState, PodView, Verdict, termination_message
 from qmljob_operator.planning.draft import Draft
 from qmljob_operator.planning.gang import gang_state, pods_of, record_successes, usable
 from qmljob_operator.planning.objects import clear_pods, services_to_delete
-from qmljob_operator.planning.plan import Ask, Delete, Kind
+from qmljob_operator.planning.plan import Ask, Delete
 from qmljob_operator.planning.summary import count_nothing, count_replicas, show_refusal
 from qmljob_operator.resources.inference import build_inference_job
 

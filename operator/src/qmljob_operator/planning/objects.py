@@ -9,10 +9,11 @@ from qmljob_api.reasons import Reason
 from qmljob_api.status import Gang
 from qmljob_api.timestamps import format_time, parse_time
 from qmljob_operator.gangstate import GangState
+from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import Answer, Document, PodView, Verdict
 from qmljob_operator.planning.draft import Draft
 from qmljob_operator.planning.gang import is_replaced, pods_of, spec_changed
-from qmljob_operator.planning.plan import Ask, Delete, Kind, Relabel
+from qmljob_operator.planning.plan import Ask, Delete, Relabel
 from qmljob_operator.planning.summary import summarize
 from qmljob_operator.resources.pod import build_pod
 from qmljob_operator.resources.service import build_service

@@ -7,15 +7,7 @@ from typing import Any
 
 from qmljob_api.reasons import Reason
 from qmljob_api.status import JobStatus
-
-
-class Kind(StrEnum):
-    """The kinds of objects that a plan deletes."""
-
-    POD = "pods"
-    SERVICE = "services"
-    JOB = "jobs"
-    QMLJOB = "qmljobs"
+from qmljob_operator.kinds import Kind
 
 
 class Total(StrEnum):
