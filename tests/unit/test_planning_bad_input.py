@@ -65,7 +65,8 @@ def stranger(kind: str, name: str, owner: dict[str, Any] | None = None) -> Act:
         labels = {names.LABEL_JOB: "qcnn", names.LABEL_ROLE: "worker"}
         metadata = {"name": name, "uid": "stranger", "labels": labels, "ownerReferences": [owner] if owner else []}
         table = world.pods if kind == "Pod" else world.services
-        table[name] = {"metadata": metadata, "spec": {"containers": [], "nodeName": "node-a"}, "status": {}}
+        spec = {"containers": [], "nodeName": "node-a"}
+        table[name] = {"kind": kind, "metadata": metadata, "spec": spec, "status": {}}
 
     return act
 

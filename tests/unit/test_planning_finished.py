@@ -111,7 +111,7 @@ STORIES = {
                 "qcnn-worker-1 exited with 64 (invalid configuration) in attempt 0",
                 *deletions("worker-0", grace=None),
                 "status: Failed",
-                time=45,
+                time=65,
             ),
         ],
     ),
@@ -327,7 +327,7 @@ def test_what_was_refused_of_a_replica_does_not_hold_up_inference() -> None:
     world.settle()
     world.start()
     world.end("evaluator-0", 1)
-    world.run(50)
+    world.run(70)
     world.let_go()
     refusing(Verdict.INVALID, "spec: Invalid value", "Pod")(world)
     assert world.run(10) == ["create pods/qcnn-evaluator-0: invalid", "status: Starting"]

@@ -26,9 +26,10 @@ from qmljob_operator.planning.plan import Ask, Count, Total
 from qmljob_operator.planning.summary import listed_roles, show_refusal
 from qmljob_operator.policy import FailJob, KeepWaiting, ReplaceReplica, RestartGang, Succeed, decide, is_waited_for
 
-SETTLE_SECONDS = 45.0
-"""How long after a first failure the explanation may take: a node is known lost after 37 to 45 s only. No wait where
-every replica that started has ended, which is the rule: survivors give up after 7 to 10 s."""
+SETTLE_SECONDS = 65.0
+"""How long after a first failure the explanation may take: Kubernetes calls a node lost 50 s after its last sign of
+life (kube-controller-manager's --node-monitor-grace-period), which it looks for every 5 s. No wait where every replica
+that started has ended, which is the rule: survivors give up after 7 to 10 s."""
 PROGRESS_SECONDS = 15.0
 """How often a job's chief is asked for its progress."""
 _TAIL_LIMIT = 4000
