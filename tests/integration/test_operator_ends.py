@@ -23,7 +23,7 @@ from support.story_actions import (
     start_operator,
     waiting,
 )
-from support.story_steps import CONTAINER, SUCCEEDED, TEMPLATE, begins, fails, restarts, succeeds, template
+from support.story_steps import CONTAINER, SUCCEEDED, TEMPLATE, begins, fails, restarts, runs, succeeds, template
 
 RESULT = InferenceResult(artifact="gs://bucket/w.h5", mse=0.25, sign_accuracy=0.9, examples=12)
 INFERENCE = {"inference": {"template": TEMPLATE}}
@@ -308,14 +308,8 @@ STORIES = [
                 disruptions=1,
                 failure=("worker-0", None, Reason.DISRUPTED),
             ),
-            step(
-                "it finds its last checkpoint, and ends",
-                both(start(), finish("worker-1"), finish("worker-0")),
-                phase=Phase.SUCCEEDED,
-                holds=SUCCEEDED,
-                services=frozenset(),
-                events=[Reason.TRAINING_SUCCEEDED],
-            ),
+            runs(1),
+            succeeds("it finds its last checkpoint, and ends", both(finish("worker-1"), finish("worker-0"))),
         ],
     ),
     Story(

@@ -28,6 +28,8 @@ SIGTERM_EXIT_CODE = 143
 """How a program ends that does nothing about SIGTERM."""
 _CONTAINERS = (*names.TRAINER_CONTAINER_NAMES, *names.INFERENCE_CONTAINER_NAMES)
 _ADDRESSES = itertools.count(1)
+_ENDED = "may not be transitioned"
+"""What the API server says of a container that would run again."""
 _GONE = frozenset({404, 409})
 
 Pod: TypeAlias = Object | str
@@ -282,7 +284,8 @@ class Kubelet:
         try:
             policy(self, event.object)
         except Refused as error:
-            if error.status not in _GONE:  # the pod has moved on since the event, and its next one comes
+            # Else the pod has moved on since the event (it has ended, perhaps), and its next one comes.
+            if error.status not in _GONE and _ENDED not in str(error):
                 raise
 
     def _host(self, pod: Object) -> Object:

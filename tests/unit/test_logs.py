@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import kopf
 import pytest
 
 from qmljob_operator.controller.logs import LogFormat, LogLevel, configure, job_context
@@ -179,7 +180,7 @@ def test_libraries_never_log_what_may_hold_bodies(level: LogLevel) -> None:
 
 def test_what_kopf_logs_of_a_job_names_the_job() -> None:
     reference = {"kind": "QMLJob", "namespace": "team", "name": "qcnn", "uid": "1"}
-    extra = {"k8s_ref": reference, "k8s_skip": True, "settings": object()}
+    extra = {"k8s_ref": reference, "k8s_skip": True, "settings": kopf.OperatorSettings()}
     with written() as lines:
         logging.getLogger("kopf.objects").warning("Patching failed", extra=extra)
         logging.getLogger("kopf.objects").warning("Odd", extra=extra | {"k8s_ref": reference | {"kind": "Pod"}})
