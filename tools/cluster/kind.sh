@@ -22,7 +22,9 @@ down() {
     kind delete cluster --quiet --name "$CLUSTER"
   fi
   docker rm --force --volumes "$REGISTRY_CONTAINER" > /dev/null 2>&1 || true
-  docker images --format '{{.Repository}}:{{.Tag}}' "$LOCAL_REGISTRY/*" | xargs --no-run-if-empty docker rmi > /dev/null
+  # What was pushed, and then pushed anew, has a digest and no tag.
+  docker images --digests --format '{{.Repository}}{{if eq .Tag "<none>"}}@{{.Digest}}{{else}}:{{.Tag}}{{end}}' "$LOCAL_REGISTRY/*" |
+    sort --unique | xargs --no-run-if-empty docker rmi > /dev/null
   # kind's network serves all of a machine's kind clusters, and goes with the last.
   [ -n "$(kind get clusters 2> /dev/null)" ] || docker network rm kind > /dev/null 2>&1 || true
   say "nothing is left of cluster, registry and store. Images that were built stay in Docker: docker images 'qmljob/*'"
