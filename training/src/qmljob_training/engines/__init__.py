@@ -1,1 +1,1 @@
-"""Engines: what simulates circuits. `protocol.py` says what one is; `tfq.py` is TensorFlow Quantum."""
+"""Engines simulate circuits. `protocol.py` says what one is; `tfq.py` is TensorFlow Quantum, `lightcone` our own."""
