@@ -238,6 +238,16 @@ def test_what_is_no_manifest_is_not_overwritten(store: Store, model: Any) -> Non
     assert store.get(MANIFEST).data == b"somebody's own file"
 
 
+def test_a_weight_that_is_no_number_is_named(store: Store, location: str) -> None:
+    model = Qcnn().model(OPTIONS, TfqEngine())
+    weights = model.get_weights()
+    weights[0][2] = np.nan
+    model.set_weights(weights)
+    save(store, model)
+    refusal = refusal_of(lambda: rebuild(read_artifact(location), TfqEngine()))
+    assert "quantum/symbols:0[2] is nan; train again" in refusal
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before its effect", "after its effect"])
 @pytest.mark.parametrize("replaces", [False, True], ids=["the first artifact", "over another"])
 def test_a_write_that_fails_leaves_a_whole_artifact(
@@ -406,6 +416,11 @@ def test_weights_of_something_else_are_refused_in_a_line(
             encode_split(Split(np.zeros((3, 4), np.float32), np.ones(2, np.float32))),
             "its test split holds no labelled examples",
             id="an example without a label",
+        ),
+        pytest.param(
+            encode_split(Split(np.full((3, 4), np.inf, np.float32), np.ones(3, np.float32))),
+            "in its test split, feature 0 of example 0 is inf; train again",
+            id="an infinite feature",
         ),
     ],
 )

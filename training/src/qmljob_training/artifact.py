@@ -22,6 +22,7 @@ from qmljob_training.digest import data_file, matches
 from qmljob_training.documents import DocumentError, NewerFormatError, read_document
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import BadArtifactError, ConfigurationError
+from qmljob_training.finite import first_not_finite, not_finite_in
 from qmljob_training.stores import (
     Fenced,
     ObjectNotFound,
@@ -224,6 +225,8 @@ def rebuild(artifact: Artifact, engine: Engine) -> "tf_keras.Model":
                 f"artifact {artifact.location}: its weights are of another model than {described.workload} with "
                 f"{described.qubits} qubits; train again or name the right artifact"
             ) from error
+    if found := not_finite_in((weight.name, weight.numpy()) for weight in model.weights):
+        raise BadArtifactError(f"artifact {artifact.location}: {found}; train again")
     return model
 
 
@@ -254,6 +257,8 @@ def _decode_split(data: bytes, location: str) -> Split:
         raise BadArtifactError(f"artifact {location}: its test split can't be read; train again") from error
     if split.features.ndim != 2 or split.labels.shape != split.features.shape[:1] or not len(split):
         raise BadArtifactError(f"artifact {location}: its test split holds no labelled examples; train again")
+    if found := first_not_finite(split):
+        raise BadArtifactError(f"artifact {location}: in its test split, {found}; train again")
     return split
 
 

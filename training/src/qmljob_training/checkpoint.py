@@ -15,6 +15,7 @@ from qmljob_training.arrays import pack, unpack
 from qmljob_training.digest import data_file, matches
 from qmljob_training.documents import DocumentError, NewerFormatError, read_document
 from qmljob_training.errors import BadArtifactError
+from qmljob_training.finite import not_finite_in
 from qmljob_training.stores import ObjectNotFound, Store, put_fenced
 from qmljob_training.strategies.protocol import State
 
@@ -209,6 +210,9 @@ def decode(data: bytes) -> Checkpoint:
         arrays = unpack(data)
         meta = json.loads(arrays.pop(_META).tobytes())
         state = {name.removeprefix(_STATE): value for name, value in arrays.items()}
-        return Checkpoint(Position(**meta["position"]), state)
+        checkpoint = Checkpoint(Position(**meta["position"]), state)
     except (ValueError, KeyError, TypeError) as error:
         raise BadArtifactError(f"its data can't be read ({type(error).__name__})") from error
+    if found := not_finite_in(state.items()):
+        raise BadArtifactError(found)
+    return checkpoint

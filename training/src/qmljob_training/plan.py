@@ -7,6 +7,7 @@ from qmljob_training import plugins
 from qmljob_training.artifact import ArtifactWriter, check_location
 from qmljob_training.checkpoint import CheckpointFolder, Fingerprint
 from qmljob_training.errors import ConfigurationError
+from qmljob_training.finite import check_finite
 from qmljob_training.flags import TrainingConfig
 from qmljob_training.rendezvous import Rendezvous, check_port
 from qmljob_training.stores import open_store
@@ -50,6 +51,7 @@ def make_plan(config: TrainingConfig, rendezvous: Rendezvous) -> Plan:
     plugins.check_known(plugins.ENGINES, config.engine)  # loaded when TensorFlow is set up; a typing error shows now
     workload.check(config.options)
     data = workload.data(config.options)
+    check_finite(data)
     _check_batches(config, rendezvous, len(data.train))
     _check_ports(config, rendezvous)
     return Plan(
