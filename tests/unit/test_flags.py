@@ -14,7 +14,7 @@ def parse(*flags: str, **env: str) -> TrainingConfig:
 def test_defaults_are_the_tutorials_run() -> None:
     config = parse()
     assert config.options == WorkloadOptions(qubits=8, examples=160, seed=0)
-    assert (config.workload, config.strategy, config.engine) == ("qcnn", "multi-worker-mirrored", "tfq")
+    assert (config.workload, config.strategy, config.engine) == ("qcnn", "multi-worker-mirrored", "auto")
     assert (config.epochs, config.learning_rate, config.threads) == (50, 0.02, 1)
     assert [config.batch_of_all(workers) for workers in (1, 2, 3)] == [32, 64, 96]
     assert (config.artifact, config.checkpoint_location, config.resume_from, config.logdir) == (None,) * 4

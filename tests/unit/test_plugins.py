@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parents[1] / "support" / "plugin_package"
 OURS = {
     plugins.WORKLOADS: (Workload, ("qcnn", "qcnn-pure")),
     plugins.STRATEGIES: (Strategy, ("multi-worker-mirrored",)),
-    plugins.ENGINES: (Engine, ("lightcone", "tfq")),
+    plugins.ENGINES: (Engine, ("auto", "lightcone", "tfq")),
 }
 
 

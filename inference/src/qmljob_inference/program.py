@@ -8,6 +8,7 @@ from qmljob_api.progress import InferenceResult, to_line
 from qmljob_training import plugins, runtime
 from qmljob_training.artifact import Artifact, model_options, read_artifact, rebuild
 from qmljob_training.commandline import FlagParser, add_artifact_flags, artifact_location, whole_number
+from qmljob_training.engines import auto
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.evaluation import evaluate
@@ -54,7 +55,10 @@ def run(arguments: Sequence[str]) -> None:
 
 def infer(artifact: Artifact, config: InferenceConfig) -> InferenceResult:
     """Evaluates a checked artifact on its own test split and on fresh examples."""
-    engine: Engine = plugins.load(plugins.ENGINES, config.engine or artifact.manifest.run.engine, Engine)
+    name = config.engine or auto.for_evaluation(artifact.manifest.run.engine)
+    if name not in (config.engine, artifact.manifest.run.engine):
+        say(f"engine {artifact.manifest.run.engine}, which trained, is not installed here: engine {name} evaluates")
+    engine: Engine = plugins.load(plugins.ENGINES, name, Engine)
     model = rebuild(artifact, engine)
     own = evaluate(model, artifact.test_split)
     if config.predictions:

@@ -9,6 +9,7 @@ from qmljob_api.description import ArtifactDescription, Predictions, Readouts
 from qmljob_training import drawing, plugins, runtime
 from qmljob_training.artifact import Artifact, model_options, read_artifact, rebuild
 from qmljob_training.commandline import FlagParser, whole_number
+from qmljob_training.engines import auto
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.evaluation import evaluate
@@ -65,7 +66,7 @@ def describe(artifact: Artifact) -> ArtifactDescription:
     """
     manifest, options = artifact.manifest, model_options(artifact)
     workload: Workload = plugins.load(plugins.WORKLOADS, manifest.model.workload, Workload)
-    engine: Engine = plugins.load(plugins.ENGINES, manifest.run.engine, Engine)
+    engine: Engine = plugins.load(plugins.ENGINES, auto.for_evaluation(manifest.run.engine), Engine)
     # Checked before a new model is made: that one knows nothing of what is wrong with the artifact.
     trained = rebuild(artifact, engine)
     before, after = (evaluate(model, artifact.test_split) for model in (workload.model(options, engine), trained))

@@ -88,7 +88,14 @@ def parse_flags(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -
     Raises:
         ConfigurationError: a flag is unknown, or a value can't work; the message names the flag and what is right.
     """
-    given = _parser().parse_args(arguments)
+    parser = training_parser(
+        "python -m qmljob_training", "Train one replica's part of a quantum machine-learning model."
+    )
+    return config_of(parser.parse_args(arguments), env)
+
+
+def config_of(given: argparse.Namespace, env: Mapping[str, str]) -> TrainingConfig:
+    """Returns what parsed flags say; raises ConfigurationError where they can't work together."""
     return TrainingConfig(
         workload=given.workload,
         strategy=given.strategy,
@@ -130,11 +137,12 @@ def read_identity(env: Mapping[str, str]) -> JobIdentity:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def training_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """Returns the parser of training's flags, for `config_of`."""
     parser = FlagParser(
-        prog="python -m qmljob_training",
-        description="Train one replica's part of a quantum machine-learning model.",
-        epilog="Also: python -m qmljob_training describe --help",
+        prog=program,
+        description=description,
+        epilog="Also: python -m qmljob_training describe --help, python -m qmljob_training explain --help",
     )
     _add_model_flags(parser.add_argument_group("model and data"))
     _add_training_flags(parser.add_argument_group("training"))
@@ -150,7 +158,8 @@ def _add_model_flags(group: argparse._ArgumentGroup) -> None:
     add("--qubits", type=whole_number(1, 999), default=8, help="default %(default)s")
     add("--examples", type=whole_number(1), default=160, help="training and test examples together (%(default)s)")
     add("--seed", type=whole_number(0), default=0, help="of data, order and weights (default %(default)s)")
-    add("--engine", default="tfq", help="what simulates circuits (default %(default)s)")
+    engines = ", ".join(plugins.names(plugins.ENGINES))
+    add("--engine", default="auto", help=f"what simulates circuits (default %(default)s; here: {engines})")
 
 
 def _add_training_flags(group: argparse._ArgumentGroup) -> None:

@@ -1,11 +1,12 @@
 """What a worker is about to do: everything that is known, and checked, before TensorFlow is imported."""
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from qmljob_training import plugins
 from qmljob_training.artifact import ArtifactWriter, check_location
 from qmljob_training.checkpoint import CheckpointFolder, Fingerprint
+from qmljob_training.engines import auto
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.finite import check_finite
 from qmljob_training.flags import TrainingConfig
@@ -20,11 +21,14 @@ class Plan:
     """A replica's part of a job.
 
     Attributes:
+        config: the flags, with `--engine auto` replaced by the engine that it comes to.
+        engine_reason: why that engine.
         checkpoints: the job's own folder; resume: the folder to start from where that one is empty.
         artifact: set on the chief only.
     """
 
     config: TrainingConfig
+    engine_reason: str
     rendezvous: Rendezvous
     strategy: Strategy
     workload: Workload
@@ -48,14 +52,18 @@ def make_plan(config: TrainingConfig, rendezvous: Rendezvous) -> Plan:
     strategy: Strategy = plugins.load(plugins.STRATEGIES, config.strategy, Strategy)
     strategy.check(rendezvous)
     workload: Workload = plugins.load(plugins.WORKLOADS, config.workload, Workload)
-    plugins.check_known(plugins.ENGINES, config.engine)  # loaded when TensorFlow is set up; a typing error shows now
+    plugins.check_known(plugins.ENGINES, config.engine)
     workload.check(config.options)
     data = workload.data(config.options)
     check_finite(data)
     _check_batches(config, rendezvous, len(data.train))
     _check_ports(config, rendezvous)
+    # Before the fingerprint is made: what is recorded is what was used. Loaded when TensorFlow is set up.
+    choice = auto.resolve(config.engine, workload, config.options)
+    config = replace(config, engine=choice.engine)
     return Plan(
         config=config,
+        engine_reason=choice.reason,
         rendezvous=rendezvous,
         strategy=strategy,
         workload=workload,

@@ -47,6 +47,8 @@ def _instance(kind: str, point: EntryPoint, protocol: type) -> Any:
     try:
         factory: Callable[[], Any] = point.load()
         instance = factory()
+    except ConfigurationError:  # it says itself what is wrong
+        raise
     except Exception as error:  # whatever a stranger's package raises on import
         # One line: the first that says something.
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")

@@ -67,6 +67,7 @@ def _say_start(plan: Plan, position: Position) -> None:
         f"{gang.role} {gang.index}: {config.workload}, {config.options.qubits} qubits, engine {config.engine}, "
         f"{config.threads} thread(s), seed {config.options.seed}, attempt {config.job.attempt}"
     )
+    say(f"engine {config.engine}: {plan.engine_reason}")
     say(
         f"global batch {total} over {gang.workers} worker(s); this one takes examples "
         f"[{min(gang.rank * width, total)}:{min((gang.rank + 1) * width, total)}] of each batch; "

@@ -11,6 +11,8 @@ import cirq
 import sympy
 import tensorflow as tf
 
+from qmljob_training.engines.auto import INSTALL_TFQ
+from qmljob_training.engines.estimate import tfq_is_installed
 from qmljob_training.engines.protocol import CircuitModel, Expectation
 from qmljob_training.errors import ConfigurationError
 
@@ -19,6 +21,10 @@ class TfqEngine:
     """TensorFlow Quantum's analytic expectation with its adjoint differentiator."""
 
     name = "tfq"
+
+    def __init__(self) -> None:
+        if not tfq_is_installed():
+            raise ConfigurationError(f"--engine tfq: TensorFlow Quantum is not installed here; {INSTALL_TFQ}")
 
     def expectation(self, model: CircuitModel) -> Expectation:
         # TensorFlow Quantum must be imported after MultiWorkerMirroredStrategy is created: its import starts

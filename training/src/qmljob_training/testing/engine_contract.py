@@ -17,9 +17,9 @@ import numpy as np
 import sympy
 from numpy.typing import NDArray
 
+from qmljob_training.circuits import circuit_model
 from qmljob_training.engines.protocol import CircuitModel, Engine
 from qmljob_training.errors import ConfigurationError
-from qmljob_training.quantum_layer import circuit_model
 
 EngineCheck: TypeAlias = Callable[[Engine], None]
 Array: TypeAlias = NDArray[np.float64]

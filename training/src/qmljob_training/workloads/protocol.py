@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from qmljob_training.engines.protocol import Engine
+from qmljob_training.engines.protocol import CircuitModel, Engine
 
 if TYPE_CHECKING:
     import cirq
@@ -75,3 +75,11 @@ class Workload(Protocol):
 
     def symbols(self, options: WorkloadOptions) -> tuple[str, ...]:
         """Returns the trainable symbols in the order of the model's quantum weights."""
+
+
+@runtime_checkable
+class TellsCircuits(Protocol):
+    """A workload that also tells which circuits its model simulates: then engine `auto` can weigh what they cost."""
+
+    def circuit_models(self, options: WorkloadOptions) -> tuple[CircuitModel, ...]:
+        """Returns the circuits of each quantum layer, without importing TensorFlow."""

@@ -10,7 +10,8 @@ from typing import Any
 import cirq
 import numpy as np
 
-from qmljob_training.engines.protocol import Engine
+from qmljob_training.circuits import circuit_model
+from qmljob_training.engines.protocol import CircuitModel, Engine
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.workloads import cluster_excitation, qcnn_circuits
 from qmljob_training.workloads.protocol import DataSet, Split, WorkloadOptions
@@ -63,16 +64,31 @@ class _QcnnBase:
     def symbols(self, options: WorkloadOptions) -> tuple[str, ...]:
         return tuple(sorted(cirq.parameter_names(self.ansatz(cluster_excitation.register(options.qubits)))))
 
-    def _quantum_layer(self, options: WorkloadOptions, engine: Engine, readouts: list[cirq.GridQubit]) -> Any:
+    def readouts(self, bits: list[cirq.GridQubit]) -> list[cirq.GridQubit]:
+        """Returns the qubits whose Z is read: the half into which pooling leads."""
+        return bits[len(bits) // 2 :]
+
+    def circuit_models(self, options: WorkloadOptions) -> tuple[CircuitModel, ...]:
+        bits = cluster_excitation.register(options.qubits)
+        return (
+            circuit_model(
+                cluster_excitation.encoding(bits),
+                self.ansatz(bits),
+                [cirq.Z(bit) for bit in self.readouts(bits)],
+                cluster_excitation.feature_symbols(options.qubits),
+            ),
+        )
+
+    def _quantum_layer(self, options: WorkloadOptions, engine: Engine) -> Any:
         from qmljob_training.quantum_layer import QuantumLayer
 
-        bits = cluster_excitation.register(options.qubits)
+        (model,) = self.circuit_models(options)
         return QuantumLayer(
-            cluster_excitation.encoding(bits),
-            self.ansatz(bits),
-            [cirq.Z(bit) for bit in readouts],
+            model.encoding,
+            model.ansatz,
+            model.observables,
             engine=engine,
-            feature_symbols=cluster_excitation.feature_symbols(options.qubits),
+            feature_symbols=model.feature_symbols,
             seed=_weight_seeds(options.seed)[0],
             name="quantum",
         )
@@ -87,11 +103,10 @@ class Qcnn(_QcnnBase):
     def model(self, options: WorkloadOptions, engine: Engine) -> Any:
         import tf_keras as keras
 
-        bits = cluster_excitation.register(options.qubits)
         _, hidden_seed, output_seed = _weight_seeds(options.seed)
         glorot = keras.initializers.GlorotUniform
         features = keras.Input((options.qubits,), name="features")
-        readouts = self._quantum_layer(options, engine, bits[len(bits) // 2 :])(features)
+        readouts = self._quantum_layer(options, engine)(features)
         hidden = keras.layers.Dense(HIDDEN_UNITS, kernel_initializer=glorot(hidden_seed), name="hidden")(readouts)
         output = keras.layers.Dense(1, kernel_initializer=glorot(output_seed), name="output")(hidden)
         prediction = keras.layers.Reshape((), name="prediction")(output)
@@ -116,15 +131,17 @@ class PureQcnn(_QcnnBase):
     def ansatz(self, bits: list[cirq.GridQubit]) -> cirq.Circuit:
         return qcnn_circuits.purely_quantum(bits)
 
+    def readouts(self, bits: list[cirq.GridQubit]) -> list[cirq.GridQubit]:
+        return bits[-1:]
+
     def layers(self, qubits: int) -> int:
         return qubits.bit_length() - 1
 
     def model(self, options: WorkloadOptions, engine: Engine) -> Any:
         import tf_keras as keras
 
-        bits = cluster_excitation.register(options.qubits)
         features = keras.Input((options.qubits,), name="features")
-        readouts = self._quantum_layer(options, engine, bits[-1:])(features)
+        readouts = self._quantum_layer(options, engine)(features)
         prediction = keras.layers.Reshape((), name="prediction")(readouts)
         return keras.Model(features, (prediction, readouts), name="qcnn_pure")
 
