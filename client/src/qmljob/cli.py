@@ -10,6 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from qmljob import __version__
+from qmljob.explain import NoExplanationError
+from qmljob.explain import explain as explain_job
 from qmljob.local import run as local
 from qmljob.local.identity import IdentityError, StoreInUseError
 from qmljob.local.output import Output
@@ -18,6 +20,7 @@ from qmljob.local.ports import NoFreePortError
 from qmljob.local.summary import shown
 from qmljob.manifest import ManifestError, load_job
 from qmljob_api.exitcodes import ExitCode
+from qmljob_api.explanation_text import as_text
 from qmljob_api.types import QMLJob
 
 app = typer.Typer(
@@ -62,6 +65,24 @@ def validate(file: _FILE) -> None:
     """Check a manifest: print every error with its field and what would be right."""
     job = load_job(file)
     sys.stdout.write(f"{file}: valid: {_summary(job)}\n")
+
+
+@app.command()
+def explain(
+    file: _FILE,
+    *,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", metavar="N", help="Number of workers, in the place of the manifest's.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Tell what training would compute, on which engine and why, and how long it would take; trains nothing."""
+    job = load_job(file, replicas=replicas)
+    try:
+        found = explain_job(job)
+    except NoExplanationError as error:
+        _end(f"{file}: {error}", error.code)
+    sys.stdout.write((found.model_dump_json() if json else as_text(found)) + "\n")
 
 
 @app.command()

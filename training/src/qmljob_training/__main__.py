@@ -9,13 +9,17 @@ from qmljob_training.preemption import block_sigterm
 
 
 def main() -> NoReturn:
-    """The entry point: `train` (the default) or `describe`."""
+    """The entry point: `train` (the default), `describe` or `explain`."""
     runtime.prepare_environment()
     arguments = sys.argv[1:]
     if arguments[:1] == ["describe"]:
         from qmljob_training.describe import run as describe
 
         end(describe, arguments[1:])
+    if arguments[:1] == ["explain"]:
+        from qmljob_training.explain import run as explain
+
+        end(explain, arguments[1:])
     block_sigterm()
     from qmljob_training.worker import run as train
 
