@@ -60,7 +60,7 @@ def explain(config: TrainingConfig, workers: int) -> Explanation:
     chosen = found.get(choice.engine) if models else None
     if config.engine == auto.AUTO and len(found) == 2:
         choice = _with_the_exact_reason(choice, models, formulations)
-    if chosen is not None and chosen.refusal is not None:
+    if chosen is not None and chosen.refusal is not None and chosen.memory[0] > estimate.present_memory():
         raise ConfigurationError(chosen.refusal)
     steps = -(-len(data.train) // batch)
     return Explanation(

@@ -188,7 +188,10 @@ def _tfq_refusal(circuits: Sequence[cirq.Circuit], one_example: int) -> str | No
     if not tfq_is_installed():
         return "TensorFlow Quantum is not installed"
     if one_example > present_memory():
-        return f"one example needs {one_example / 2**30:.3g} GiB, this machine has {present_memory() / 2**30:.3g} GiB"
+        return (
+            f"engine tfq needs {one_example / 2**30:.3g} GiB for the state vectors of one example, this machine has "
+            f"{present_memory() / 2**30:.3g} GiB; use fewer qubits"
+        )
     unknown = (each for circuit in circuits for each in circuit.all_operations() if not _known_to_tfq(each))
     if (first := next(unknown, None)) is not None:
         return f"{' '.join(str(first).split())} may be unknown to it"
