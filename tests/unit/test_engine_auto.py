@@ -113,7 +113,7 @@ def one_gate(gate: Callable[[cirq.Qid], cirq.Operation], qubit: cirq.Qid) -> Cir
         pytest.param(lambda q: cirq.X(q) ** (0.5 * WEIGHT), cirq.GridQubit(0, 0), True, id="a scaled symbol"),
         pytest.param(lambda q: cirq.X(q) ** (WEIGHT + 1), cirq.GridQubit(0, 0), False, id="a sum"),
         pytest.param(cirq.MatrixGate(cirq.unitary(cirq.H)), cirq.GridQubit(0, 0), False, id="a matrix"),
-        pytest.param(cirq.H, cirq.LineQubit(0), False, id="a qubit without row and column"),
+        pytest.param(cirq.H, cirq.NamedQubit("a"), False, id="a qubit without a place"),
     ],
 )
 def test_what_tensorflow_quantum_may_not_know_is_left_to_lightcone(

@@ -19,6 +19,7 @@ from qmljob_training.engines.lightcone.contraction import STEP_COST
 from qmljob_training.engines.lightcone.costs import ReadoutGroup, merge_readouts, state_cost
 from qmljob_training.engines.lightcone.formulation import Formulation, formulate
 from qmljob_training.engines.lightcone.lowering import Primitive, lower
+from qmljob_training.engines.lightcone.statevector import ONE_BY_ONE
 from qmljob_training.engines.protocol import CircuitModel
 from qmljob_training.errors import ConfigurationError
 
@@ -28,19 +29,19 @@ AMPLITUDE_BYTES = 8
 NUMBER_BYTES = 4
 
 CALIBRATION = "constants measured on one core of an AMD EPYC virtual machine"
-LOOP_SECONDS = 0.3e-3
+LOOP_SECONDS = 0.25e-3
 """Of a step beside the circuits: gathering the batch, the classical layers, the optimizer."""
-NETWORK_SECONDS = 0.36e-9
+NETWORK_SECONDS = 0.18e-9
 """A multiplication of lightcone's where it contracts networks, in value and gradient, with XLA's overhead."""
 STATE_SECONDS = 0.18e-9
 """The same where it moves state vectors."""
 LIGHTCONE_GRADIENT = 3
 """Multiplications of value and gradient, as a multiple of the value's alone."""
 COMPILE_BASE_SECONDS = 1.5
-COMPILE_CONTRACTION_SECONDS = 0.065
-COMPILE_BLOCK_SECONDS = 0.4
+COMPILE_CONTRACTION_SECONDS = 0.034
+COMPILE_BLOCK_SECONDS = 0.3
 """XLA's time for a contraction or a block: value and gradient, in training and in validation."""
-TFQ_GATE_SECONDS = 9.5e-6
+TFQ_GATE_SECONDS = 6.0e-6
 """What TensorFlow Quantum needs for a gate of an example however small the register: it is read and bound anew."""
 TFQ_AMPLITUDE_SECONDS = 2.0e-9
 """What it needs for a gate and an amplitude, value and adjoint gradient together."""
@@ -154,8 +155,9 @@ def formulation_memory(formulation: Formulation, batch: int) -> tuple[int, int]:
         shared = max(2 * NUMBER_BYTES * group.plan.steps * group.plan.largest[0] for group in groups)
         each = max(2 * NUMBER_BYTES * group.plan.steps * group.plan.largest[1] * len(group.members) for group in groups)
         return shared + each, shared + batch * each
-    one = max((costs.STATE_VECTORS * AMPLITUDE_BYTES * 2**program.qubits for program in formulation.states), default=0)
-    return one, batch * one
+    largest = max((program.qubits for program in formulation.states), default=0)
+    one = costs.STATE_VECTORS * AMPLITUDE_BYTES * 2**largest
+    return one, one if largest >= ONE_BY_ONE else batch * one
 
 
 def tfq_estimate(models: Sequence[CircuitModel], batch: int) -> Estimate:
@@ -201,7 +203,8 @@ def _tfq_refusal(circuits: Sequence[cirq.Circuit], one_example: int) -> str | No
 def _known_to_tfq(operation: cirq.Operation) -> bool:
     """Says whether TensorFlow Quantum surely takes an operation; it takes a few that are not said to be known here."""
     gate = operation.gate
-    if not isinstance(gate, TFQ_GATES) or not all(isinstance(qubit, cirq.GridQubit) for qubit in operation.qubits):
+    places = (cirq.GridQubit, cirq.LineQubit)
+    if not isinstance(gate, TFQ_GATES) or not all(isinstance(qubit, places) for qubit in operation.qubits):
         return False
     exponent = getattr(gate, "exponent", 0)
     # It writes a symbol, or a number times a symbol; no sums.
