@@ -40,7 +40,12 @@ DEV = Lock(
 LOCKS = (
     DEV,
     Lock("requirements/operator.txt", ("operator/pyproject.toml",), pins_of=DEV.path, extras=("controller",)),
-    Lock("requirements/worker.txt", ("training/pyproject.toml", "inference/pyproject.toml"), pins_of=DEV.path),
+    Lock(
+        "requirements/worker.txt",
+        ("training/pyproject.toml", "inference/pyproject.toml"),
+        pins_of=DEV.path,
+        extras=("tfq",),
+    ),
     Lock("requirements/uv.txt", ("requirements/uv.in",), pins_of=DEV.path),
 )
 

@@ -18,7 +18,7 @@ from qmljob_training.workloads.protocol import TellsCircuits, Workload, Workload
 AUTO = "auto"
 LIGHTCONE = "lightcone"
 TFQ = "tfq"
-INSTALL_TFQ = "install tensorflow-quantum==0.7.6 (x86_64 only), or use --engine auto"
+INSTALL_TFQ = "install tensorflow-quantum==0.7.6, the extra tfq of qmljob-training (x86_64 only), or use --engine auto"
 
 
 class AutoEngine:

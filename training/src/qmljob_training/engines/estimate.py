@@ -39,7 +39,7 @@ LIGHTCONE_GRADIENT = 3
 """Multiplications of value and gradient, as a multiple of the value's alone."""
 COMPILE_BASE_SECONDS = 1.5
 COMPILE_CONTRACTION_SECONDS = 0.034
-COMPILE_BLOCK_SECONDS = 0.3
+COMPILE_BLOCK_SECONDS = 0.15
 """XLA's time for a contraction or a block: value and gradient, in training and in validation."""
 TFQ_GATE_SECONDS = 6.0e-6
 """What TensorFlow Quantum needs for a gate of an example however small the register: it is read and bound anew."""
