@@ -25,8 +25,8 @@ ROOMS = {
 TESTING = {"hypothesis", "pytest"}
 # Pydantic's own documents import its error types from there, and it pins that package to one version.
 PARTS = {"pydantic_core": "pydantic"}
-EXTRAS = {"operator": "controller"}
-"""A room's part that needs an extra of the same name: a package of its own inside the room."""
+EXTRAS = {"operator": "controller", "training": "tfq"}
+"""A room's part that needs an extra of the same name: a package or a module of its own inside the room."""
 LOCKS = ("dev", "operator", "worker", "uv")
 
 
@@ -110,7 +110,9 @@ def test_a_room_imports_only_what_it_or_a_room_below_it_declares(room: str) -> N
     undeclared = {
         f"{path.relative_to(ROOT)}: {module}"
         for path in source_files(room)
-        for allowed in [declared | more if extra and {extra, "__main__.py"} & set(path.parts) else declared]
+        for allowed in [
+            declared | more if extra and {extra, f"{extra}.py", "__main__.py"} & set(path.parts) else declared
+        ]
         for module in imported_modules(path) - sys.stdlib_module_names - {ROOMS[room]} - TESTING
         if PARTS.get(module, module) not in allowed
     }

@@ -15,7 +15,7 @@ import numpy as np
 
 from qmljob_training.engines.protocol import Engine
 from qmljob_training.errors import ConfigurationError
-from qmljob_training.workloads.protocol import DataSet, Split, Workload, WorkloadOptions
+from qmljob_training.workloads.protocol import DataSet, Split, TellsCircuits, Workload, WorkloadOptions
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,15 @@ def circuits_can_be_drawn(case: WorkloadCase) -> None:
         assert circuit.to_text_diagram()
 
 
+def circuits_that_it_tells_are_those_of_the_model(case: WorkloadCase) -> None:
+    """`circuit_models`, where there is one, returns what the model's layers ask an engine for, in their order."""
+    if not isinstance(case.workload, TellsCircuits):
+        return
+    layers = [layer for layer in case.model().layers if hasattr(layer, "circuit_model")]
+    told = case.workload.circuit_models(case.options)
+    assert told == tuple(layer.circuit_model for layer in layers), "the circuits told are not those of the model"
+
+
 WORKLOAD_CHECKS: tuple[WorkloadCheck, ...] = (
     its_options_are_accepted,
     too_few_examples_are_refused_in_a_line,
@@ -151,6 +160,7 @@ WORKLOAD_CHECKS: tuple[WorkloadCheck, ...] = (
     every_weight_is_trained,
     symbols_are_those_of_the_models_layers,
     circuits_can_be_drawn,
+    circuits_that_it_tells_are_those_of_the_model,
 )
 """All checks; each takes a case."""
 
