@@ -190,3 +190,13 @@ def test_where_tensorflow_quantum_is_missing_plans_refuse_engine_tfq(monkeypatch
     with pytest.raises(ConfigurationError, match="install tensorflow-quantum"):
         auto.resolve("tfq", Qcnn(), WorkloadOptions(4, 20, 0))
     assert [auto.for_evaluation(name) for name in ("tfq", "lightcone", "mine")] == ["auto", "lightcone", "mine"]
+
+
+def test_a_checkpoint_of_auto_is_one_of_the_engine_that_it_came_to(tmp_path: Path) -> None:
+    flags = (*SMALL, f"--checkpoint-location={(tmp_path / 'checkpoints').as_uri()}")
+    first = train(*flags, "--epochs=1")
+    same, other = train(*flags, "--epochs=2", "--engine=lightcone"), train(*flags, "--epochs=3", "--engine=tfq")
+    assert [end.code for end in (first, same, other)] == [0, 0, 0], other.stderr
+    assert "warning: resuming" not in same.stderr
+    assert "warning: resuming with other settings" in other.stderr
+    assert "engine lightcone -> tfq" in other.stderr
