@@ -12,7 +12,7 @@ import pytest  # noqa: E402
 import sympy  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from qmljob_training.engines.lightcone import costs, formulation, inputs, statevector  # noqa: E402
+from qmljob_training.engines.lightcone import costs, formulation, statevector  # noqa: E402
 from qmljob_training.engines.lightcone.cone import past_cone  # noqa: E402
 from qmljob_training.engines.lightcone.engine import LightconeEngine, model_functions  # noqa: E402
 from qmljob_training.engines.lightcone.formulation import formulate  # noqa: E402
@@ -210,14 +210,3 @@ def test_a_register_that_does_not_fit_is_refused_before_anything_is_allocated() 
     )
     with pytest.raises(ConfigurationError, match=r"needs 0\.0625 GiB .* has 0\.0156 GiB; use fewer qubits"):
         costs.check_memory(20, 16, present=2**24)
-
-
-def test_numbers_that_are_not_finite_are_named() -> None:
-    features = np.zeros((3, 2))
-    features[1, 1] = np.nan
-    with pytest.raises(ConfigurationError, match=r"example 1: feature 1 \(b\) is nan; 1 of 6 are not finite"):
-        inputs.check_features(features, ("a", "b"))
-    with pytest.raises(ConfigurationError, match=r"weights that are not finite: t = inf; lower the learning rate"):
-        inputs.check_weights(np.array([0.0, np.inf]), ("s", "t"))
-    inputs.check_features(np.zeros((3, 2)), ("a", "b"))
-    inputs.check_weights(np.zeros(2), ("s", "t"))
