@@ -8,6 +8,7 @@ import re
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog\(\)"
     r"|[IWE]\d{4} [\d:.]+ +\d+ (?:grpc_server_lib|coordination_service_agent|computation_placer|cuda_)\w*\.cc:"
+    r"|I\d{4} [\d:.]+ +\d+ (?:service\.cc|device_compiler\.h):"
     r"|\d{4}-\d\d-\d\d [\d:.]+: [IWE] tensorflow/(?:core|tsl|compiler)/"
     r"|\d{4}-\d\d-\d\d [\d:.]+: [IWE] external/local_"
     r"|Additional GRPC error information from remote target"
