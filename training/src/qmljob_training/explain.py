@@ -25,6 +25,8 @@ HELPS_FROM = 1.1
 """Speed-up from which a second worker is said to help: less than this is lost in the estimate's error."""
 ALL_REDUCE_MESSAGE_SECONDS = 0.35e-3
 ALL_REDUCE_BYTES_A_SECOND = 1e9
+COLLECTIVE_SECONDS = 2.0e-3
+"""What a step of several workers costs beside the messages: on two idle cores, 1 to 3.4 ms (docs/scale-out.md)."""
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> None:
@@ -145,10 +147,11 @@ def all_reduce_seconds(parameters: int, workers: int) -> float:
 
     2 (p - 1) messages follow each other, of 4 n / p bytes each (Patarasu and Yuan 2009, J. Parallel Distrib. Comput.
     69): t = 2 (p - 1) (l + 4 n / (p b)). Two local workers took 0.7 ms for 69 numbers, so the latency l is 0.35 ms;
-    the bandwidth b is taken as 1 GB/s.
+    the bandwidth b is taken as 1 GB/s. To this comes what TensorFlow takes to set a collective going in a step.
     """
     messages = 2 * (workers - 1)
-    return messages * (ALL_REDUCE_MESSAGE_SECONDS + 4 * parameters / (workers * ALL_REDUCE_BYTES_A_SECOND))
+    started = COLLECTIVE_SECONDS if workers > 1 else 0.0
+    return started + messages * (ALL_REDUCE_MESSAGE_SECONDS + 4 * parameters / (workers * ALL_REDUCE_BYTES_A_SECOND))
 
 
 def _scale_out(
