@@ -6,10 +6,28 @@ from qmljob_api import names
 from qmljob_api.conditions import ConditionType, Phase
 from qmljob_api.reasons import Reason
 from support.stories import Scene, Story, gang, step
-from support.story_actions import both, create, edit, evict, finish, let_go, made_anew, patch, undone
+from support.story_actions import (
+    both,
+    create,
+    edit,
+    evict,
+    finish,
+    let_go,
+    made_anew,
+    patch,
+    policy_made_anew,
+    undone,
+    undone_policy,
+)
 from support.story_steps import CONTAINER, RUNS, begins, restarts, runs, succeeds, template
 
 NOBODYS_SERVICE = {"spec": {"selector": {"app": "another"}}}
+OPEN_POLICY = {
+    "ingress": [{}],
+    "policyTypes": ["Ingress", "Egress"],
+    "egress": [],
+    "podSelector": {"matchLabels": {"a": "b"}},
+}
 WITHOUT_ITS_VOLUME = template(containers=[CONTAINER | {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}])
 NO_VOLUME = 'spec.replicaSpecs.worker.template.spec.containers[0].volumeMounts[0].name: Not found: "data"'
 INVALID = {ConditionType.INVALID: Reason.INVALID_SPEC}
@@ -109,6 +127,22 @@ STORIES = [
             step(
                 "somebody takes away the label by which the operator finds it",
                 undone("services", "worker-0", {"metadata": {"labels": {names.LABEL_JOB: None}}}),
+            ),
+        ],
+    ),
+    Story(
+        "a NetworkPolicy that somebody edits or deletes is put back, and the gang goes on",
+        [
+            *begins(),
+            step(
+                "somebody lets everybody in, shuts the replicas off, and has it select one more label",
+                undone_policy({"spec": OPEN_POLICY}),
+                events=[Reason.REPAIRED],
+            ),
+            step("somebody deletes it", policy_made_anew),
+            step(
+                "somebody takes away the label by which the operator finds it",
+                undone_policy({"metadata": {"labels": {names.LABEL_JOB: None}}}),
             ),
         ],
     ),

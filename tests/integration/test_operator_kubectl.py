@@ -21,7 +21,7 @@ from support.story_steps import RUNS, TEMPLATE
 
 SAMPLE = Path(__file__).resolve().parents[2] / "manifests" / "samples" / "qcnn.yaml"
 RESULT = InferenceResult(artifact="gs://bucket/w.h5", mse=0.25, sign_accuracy=0.9, examples=12)
-REQUESTS_OF_A_START = 14
+REQUESTS_OF_A_START = 15
 
 
 class Kubectl:
@@ -63,7 +63,7 @@ def versions(stage: Scene) -> dict[str, str]:
     """The resourceVersions of all that the job owns."""
     return {
         f"{kind}/{item['metadata']['name']}": item["metadata"]["resourceVersion"]
-        for kind in ("pods", "services", "jobs")
+        for kind in ("pods", "services", "networkpolicies", "jobs")
         for item in stage.timeline.present(kind)
     }
 

@@ -9,7 +9,7 @@ from qmljob_api.conditions import ConditionType, Phase
 from qmljob_api.reasons import Reason
 from support.kubelet import starts_and_goes
 from support.stories import JOB, Action, Scene, Step, Story, gang, step
-from support.story_actions import both, create, delete, delete_job, finish, let_go, occupy, start, until
+from support.story_actions import both, create, delete, delete_job, finish, let_go, make, occupy, start, until
 from support.story_steps import RUNS, SUCCEEDED, TEMPLATE, begins, runs, succeeds, template
 
 TAKEN = {ConditionType.BLOCKED: Reason.NAME_TAKEN}
@@ -49,6 +49,10 @@ def is_free(kind: str, name: str) -> list[Step]:
     ]
 
 
+def delete_policy(stage: Scene) -> None:
+    stage.plane.call("DELETE", f"{stage.path('networkpolicies')}/{JOB}")
+
+
 STORIES = [
     Story(
         "a pod of nobody has the name of a replica",
@@ -86,6 +90,17 @@ STORIES = [
                 occupy("services", "worker-0", HEADLESS, owned=True, labelled=True), f"Service qcnn-worker-0 {OWNED}"
             ),
             *is_free("services", "worker-0"),
+        ],
+    ),
+    Story(
+        "a NetworkPolicy of nobody has the job's name",
+        [
+            is_blocked(
+                make("apis/networking.k8s.io/v1/{}/networkpolicies", JOB, spec={"podSelector": {}}),
+                f"NetworkPolicy qcnn {UNOWNED}",
+            ),
+            step("it is deleted", delete_policy, phase=Phase.STARTING, holds={}, pods=gang(0)),
+            runs(0),
         ],
     ),
     *(

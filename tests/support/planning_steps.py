@@ -6,6 +6,8 @@ from qmljob_api.conditions import Phase
 from support.planning_stories import Act, Step
 from support.world import World
 
+POLICY = "create networkpolicies/qcnn"
+
 
 def named(*replicas: str) -> list[str]:
     """Returns names of replicas; without any, those of the two workers of the usual job."""
@@ -23,8 +25,8 @@ def services(*replicas: str) -> list[str]:
 
 
 def beginning(*replicas: str) -> list[str]:
-    """Begins attempt 0: the status, Services, pods, and the status again, which says that all pods exist."""
-    return ["status: Starting", *services(*replicas), *pods(*replicas), "status: Starting"]
+    """Begins attempt 0: the status, policy, Services, pods, and the status again, which says that all pods exist."""
+    return ["status: Starting", POLICY, *services(*replicas), *pods(*replicas), "status: Starting"]
 
 
 def deletions(*replicas: str, grace: int | None = 10) -> list[str]:

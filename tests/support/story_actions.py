@@ -115,6 +115,41 @@ def occupy(kind: str, name: str, spec: Object, *, owned: bool = False, labelled:
     return act
 
 
+POLICY = "networkpolicies"
+
+
+def undone_policy(body: Object) -> Action:
+    """Somebody edits the job's NetworkPolicy, and it becomes again what it was."""
+
+    def act(scene: Scene) -> None:
+        before = _contents(_policy(scene))
+        path = f"{scene.path(POLICY)}/{JOB}"
+        edited = scene.plane.call("PATCH", path, body, content_type=MERGE_PATCH)
+        assert _contents(edited) != before, "this edit changes nothing"
+        back = scene.timeline.until(
+            lambda: _contents(_policy(scene)) == before and not _is_behind(scene, POLICY, edited)
+        )
+        assert back, "the NetworkPolicy stayed as it was edited"
+
+    return act
+
+
+def policy_made_anew(scene: Scene) -> None:
+    """Somebody deletes the job's NetworkPolicy, and it is made again as it was."""
+    before = _policy(scene)
+    scene.plane.call("DELETE", f"{scene.path(POLICY)}/{JOB}")
+
+    def back() -> bool:
+        found = _policy(scene)
+        return _contents(found) == _contents(before) and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+    assert scene.timeline.until(back), "the NetworkPolicy was not made again"
+
+
+def _policy(scene: Scene) -> Object:
+    return next((each for each in scene.timeline.present(POLICY) if each["metadata"]["name"] == JOB), {})
+
+
 def make(path: str, name: str, **parts: Any) -> Action:
     """Somebody makes an object of a kind that jobs do not own, in the namespace."""
 

@@ -21,6 +21,7 @@ PATHS: Mapping[str, str] = MappingProxyType(
         names.PLURAL: f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{{}}/{names.PLURAL}",
         "pods": "/api/v1/namespaces/{}/pods",
         "services": "/api/v1/namespaces/{}/services",
+        "networkpolicies": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
         "jobs": "/apis/batch/v1/namespaces/{}/jobs",
         "events": "/api/v1/namespaces/{}/events",
     }

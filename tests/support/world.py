@@ -61,7 +61,7 @@ class World:
     Attributes:
         now: the clock, in seconds.
         job: the job's document, with its status; None once it is deleted.
-        pods, services, jobs: documents by name, other owners' included.
+        pods, services, policies, jobs: documents by name, other owners' included.
         nodes: a node that is not listed here is ready.
         logs: the output of pods, by the pod's name.
         admission: what the API server says to a pod, asked or created; None: accepted.
@@ -81,6 +81,7 @@ class World:
         self.job: Document | None = manifest(metadata, **{"replicaSpecs": replicas, **spec})
         self.pods: dict[str, Document] = {}
         self.services: dict[str, Document] = {}
+        self.policies: dict[str, Document] = {}
         self.jobs: dict[str, Document] = {}
         self.nodes: dict[str, Document] = {}
         self.logs: dict[str, str] = {}
@@ -177,12 +178,15 @@ class World:
             inference = None
         strangers = [("pods", pod) for pod in self.pods.values() if names.LABEL_ROLE in pod["metadata"]["labels"]]
         strangers += [("services", service) for service in self.services.values()]
+        strangers += [("networkpolicies", policy) for policy in self.policies.values()]
+        policy = self.policies.get(job["metadata"]["name"])
         return Observation(
             document=job,
             parsed=self._parse(job),
             status=self.status,
             pods={pod.name: pod for pod in ours},
             services={name: service for name, service in self.services.items() if is_owned_by(service, uid)},
+            policy=policy if policy and is_owned_by(policy, uid) else None,
             inference_job=inference,
             inference_pods=[
                 pod for pod in self.pods.values() if inference and is_owned_by(pod, inference["metadata"]["uid"])
@@ -290,14 +294,15 @@ class World:
         self.pods[name] = {**self.pods[name], "metadata": {**metadata, "labels": {**metadata["labels"], **labels}}}
 
     def _repair(self, document: Document) -> None:
-        found = self.services[document["metadata"]["name"]]
+        table = {"Service": self.services, "NetworkPolicy": self.policies}[document["kind"]]
+        found = table[document["metadata"]["name"]]
         assert is_owned_by(found, self.uid), f"{document['metadata']['name']} is somebody else's"
         metadata = {**found["metadata"], "labels": {**found["metadata"]["labels"], **document["metadata"]["labels"]}}
-        self.services[document["metadata"]["name"]] = {**found, "metadata": metadata, "spec": document["spec"]}
+        table[document["metadata"]["name"]] = {**found, "metadata": metadata, "spec": document["spec"]}
 
     def _create_all(self, documents: tuple[Mapping[str, Any], ...]) -> Iterator[str]:
-        services = [document for document in documents if document["kind"] == "Service"]
-        for batch in (services, [document for document in documents if document["kind"] != "Service"]):
+        first = [document for document in documents if document["kind"] in ("NetworkPolicy", "Service")]
+        for batch in (first, [document for document in documents if document not in first]):
             refused: Answer | None = None
             for document in batch:
                 answer = self._create(dict(document))
@@ -310,7 +315,8 @@ class World:
 
     def _create(self, document: Document) -> Answer | None:
         kind, name = document["kind"], document["metadata"]["name"]
-        table = {"Pod": self.pods, "Service": self.services, "Job": self.jobs}[kind]
+        tables = {"Pod": self.pods, "Service": self.services, "NetworkPolicy": self.policies, "Job": self.jobs}
+        table = tables[kind]
         if name in table:
             existing = table[name]
             assert not is_owned_by(existing, self.uid), f"{kind} {name} is there already"
@@ -320,6 +326,8 @@ class World:
             return replace(answer, message=f"{kind} {name}: {answer.message}")
         if kind == "Pod":
             self.promises.check_create(document, self.job, list(self.pods.values()))
+            guarded = any(is_owned_by(policy, self.uid) for policy in self.policies.values())
+            assert guarded, f"{name} is created before anything guards it"
         self._uids += 1
         table[name] = pods.created(document, uid=f"{kind.lower()}-{self._uids}", at=self.now)
         return None
@@ -391,7 +399,7 @@ class World:
         """The job is deleted, and all that it owns goes with it."""
         owned = {self.uid, *(job["metadata"]["uid"] for job in self.jobs.values() if is_owned_by(job, self.uid))}
         self.job = None
-        for table in (self.pods, self.services, self.jobs):
+        for table in (self.pods, self.services, self.policies, self.jobs):
             for name in [name for name, each in table.items() if any(is_owned_by(each, uid) for uid in owned)]:
                 del table[name]
 
@@ -499,4 +507,4 @@ def node_document(name: str, *, ready: bool, since: float) -> Document:
 
 
 def _path(document: Mapping[str, Any]) -> str:
-    return f"{document['kind'].lower()}s/{document['metadata']['name']}"
+    return f"{Kind.of(document)}/{document['metadata']['name']}"

@@ -10,6 +10,7 @@ from qmljob_api import names
 from qmljob_api.conditions import Phase
 from qmljob_operator.observation import Answer, Verdict
 from support.planning_steps import (
+    POLICY,
     QUIET,
     beginning,
     both,
@@ -207,6 +208,7 @@ STORIES = {
                 nothing,
                 [
                     "status: Starting",
+                    POLICY,
                     *services(),
                     "create pods/qcnn-worker-0",
                     "create pods/qcnn-worker-1: forbidden",
@@ -229,7 +231,7 @@ STORIES = {
             Step(
                 "the job is created",
                 nothing,
-                ["status: Starting", *services(), *(f"{one}: invalid" for one in pods()), "status: Starting"],
+                ["status: Starting", POLICY, *services(), *(f"{one}: invalid" for one in pods()), "status: Starting"],
                 [
                     "Attempt 0 starts: 2 workers",
                     f"The job can't run as it is written: Pod qcnn-worker-0: {BAD_TEMPLATE}",
@@ -279,7 +281,7 @@ STORIES = {
             Step(
                 "the job is created",
                 nothing,
-                ["status: Starting", *services()],
+                ["status: Starting", POLICY, *services()],
                 [
                     "Attempt 0 starts: 2 workers",
                     "Pod qcnn-worker-1 exists and belongs to ReplicaSet web (uid 1b9d): delete or rename it, or name "
@@ -298,7 +300,7 @@ STORIES = {
             Step(
                 "the job is created",
                 nothing,
-                ["status: Starting", "create services/qcnn-worker-1"],
+                ["status: Starting", POLICY, "create services/qcnn-worker-1"],
                 [
                     "Attempt 0 starts: 2 workers",
                     "Service qcnn-worker-0 exists and has no owner: delete or rename it, or name the job otherwise; it "
@@ -315,7 +317,7 @@ STORIES = {
         ],
     ),
     "a job that is deleted in the midst of its creation is let go": Story(
-        made(lambda world: world.step(cut=4), deleting),
+        made(lambda world: world.step(cut=5), deleting),
         [Step("it waits for its pods", nothing, phase=Phase.STARTING), QUIET],
     ),
     "a job that is made anew at once waits until the old one's objects are gone": Story(
@@ -328,14 +330,14 @@ STORIES = {
                 ["status: Starting"],
                 [
                     "Attempt 0 starts: 2 workers",
-                    "Service qcnn-worker-0 is left from an earlier job qcnn (uid job-1) and goes with it",
+                    "NetworkPolicy qcnn is left from an earlier job qcnn (uid job-1) and goes with it",
                 ],
                 Phase.STARTING,
             ),
             Step(
                 "they are collected",
-                lambda world: [world.pods.clear(), world.services.clear()],
-                ["status: Starting", *services(), *pods(), "status: Starting"],
+                lambda world: [world.pods.clear(), world.services.clear(), world.policies.clear()],
+                ["status: Starting", POLICY, *services(), *pods(), "status: Starting"],
                 time=10,
             ),
             run(),

@@ -82,7 +82,12 @@ def what_counts(world: World) -> tuple[Any, ...]:
         status = status.model_copy(update={"gang": status.gang.model_copy(update={"replacing": replacing})})
     objects = {
         f"{kind}/{name}": (document["metadata"]["labels"], (document.get("status") or {}).get("phase"))
-        for kind, table in (("pods", world.pods), ("services", world.services), ("jobs", world.jobs))
+        for kind, table in (
+            ("pods", world.pods),
+            ("services", world.services),
+            ("networkpolicies", world.policies),
+            ("jobs", world.jobs),
+        )
         for name, document in table.items()
     }
     return status, objects, world.job is None

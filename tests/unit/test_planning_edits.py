@@ -7,6 +7,7 @@ import pytest
 from qmljob_api.conditions import Phase
 from qmljob_operator.observation import Answer, Verdict
 from support.planning_steps import (
+    POLICY,
     QUIET,
     both,
     counted,
@@ -112,7 +113,7 @@ STORIES = {
             QUIET,
         ],
     ),
-    "a new port reaches the Services, too": Story(
+    "a new port reaches the policy and the Services, too": Story(
         World,
         [
             *START,
@@ -122,6 +123,7 @@ STORIES = {
                 [
                     "status: Restarting",
                     *deletions(grace=None),
+                    "repair networkpolicies/qcnn",
                     "repair services/qcnn-worker-0",
                     "repair services/qcnn-worker-1",
                 ],
@@ -265,7 +267,7 @@ STORIES = {
             Step(
                 "it goes on",
                 resume,
-                ["status: Starting", *services(), *pods(), "status: Starting"],
+                ["status: Starting", POLICY, *services(), *pods(), "status: Starting"],
                 ["Attempt 0 starts: 2 workers"],
                 Phase.STARTING,
             ),

@@ -139,6 +139,11 @@ def tamper(world: World, number: int) -> None:
             del world.services[name]
         else:
             world.services[name] = {**service, "spec": {**service["spec"], "ports": []}}
+    for name, policy in list(world.policies.items()) if number % 2 else ():
+        if number % 3:
+            del world.policies[name]
+        else:
+            world.policies[name] = {**policy, "spec": {**policy["spec"], "ingress": [{}]}}
     if replica := one_of(world, number, "Running", "Pending"):
         pod = world.pods[f"qcnn-{replica}"]
         labels = {

@@ -19,6 +19,12 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_NAMESPACE = "kubernetes.io/metadata.name"
+"""The label of every namespace with its own name, which the API server sets."""
+
+TENSORBOARD_COMPONENT = "tensorboard"
+"""The component of a pod that may reach the profilers of the job that its label names."""
 
 TRAINER_CONTAINER_NAMES = ("trainer", "tensorflow")
 """The training container is the first one with one of these names, else the first container of the pod."""
@@ -27,6 +33,8 @@ INFERENCE_CONTAINER_NAMES = ("inference",)
 
 RENDEZVOUS_PORT_NAME = "rendezvous"
 """The name of `spec.port` on a replica's Service, and so not free for `spec.ports`."""
+PROFILER_PORT_NAME = "profiler"
+"""The name in `spec.ports` of the port on which replicas can be profiled."""
 DEFAULT_PORT = 2222
 DEFAULT_NAMESPACE = "default"
 

@@ -14,6 +14,7 @@ class Kind(StrEnum):
     POD = "pods"
     SERVICE = "services"
     JOB = "jobs"
+    NETWORK_POLICY = "networkpolicies"
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Kind":
@@ -31,10 +32,17 @@ class Kind(StrEnum):
         return _APIS[self][1]
 
 
-_BY_KIND = {names.KIND: Kind.QMLJOB, "Pod": Kind.POD, "Service": Kind.SERVICE, "Job": Kind.JOB}
+_BY_KIND = {
+    names.KIND: Kind.QMLJOB,
+    "Pod": Kind.POD,
+    "Service": Kind.SERVICE,
+    "Job": Kind.JOB,
+    "NetworkPolicy": Kind.NETWORK_POLICY,
+}
 _APIS = {
     Kind.QMLJOB: (names.GROUP, names.VERSION),
     Kind.POD: ("", "v1"),
     Kind.SERVICE: ("", "v1"),
     Kind.JOB: ("batch", "v1"),
+    Kind.NETWORK_POLICY: ("networking.k8s.io", "v1"),
 }

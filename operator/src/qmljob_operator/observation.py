@@ -1,7 +1,7 @@
 """A job and what exists of it, as one frozen value: all that a pass decides on.
 
-Pure: it is made from the API server's documents, which are never changed. Everything is sorted once, here: pods into
-ours and somebody else's, an ended container into a failure or a disruption.
+Pure: made from the API server's documents, which are never changed. Everything is sorted once, here: pods into ours
+and others', an end into a failure or a disruption.
 """
 
 import math
@@ -18,7 +18,6 @@ from qmljob_api.timestamps import parse_time
 
 Document = Mapping[str, Any]
 """A Kubernetes object as JSON has it. Nobody changes one."""
-
 ATTEMPT_LIMIT = 10**8
 """No job gets there: a label with a number from here on was written by somebody else, and moves nothing."""
 NO_ATTEMPT = -1
@@ -167,7 +166,7 @@ class Observation:
         parsed: what the tolerant parser makes of it.
         status: its status.
         pods: its replicas' pods, by name.
-        services: its Services, by name.
+        services, policy: its Services, by name; its NetworkPolicy, if there is one.
         inference_job: its inference Job, if there is one.
         inference_pods: that Job's pods.
         foreign: names that objects of other owners have, as far as the caches show them (`pods/qcnn-worker-0`), and
@@ -185,6 +184,7 @@ class Observation:
     status: JobStatus
     pods: Mapping[str, PodView] = field(default_factory=dict)
     services: Mapping[str, Document] = field(default_factory=dict)
+    policy: Document | None = None
     inference_job: Document | None = None
     inference_pods: Sequence[Document] = ()
     foreign: Mapping[str, str] = field(default_factory=dict)

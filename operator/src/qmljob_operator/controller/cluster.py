@@ -1,7 +1,7 @@
 """The one place that talks to the API server, and the rules of its writes.
 
 Objects are created by POST and never overwritten; a deletion names the uid that it means; a status is written with the
-resourceVersion that it was made from, and so is the repair of a Service. Every write asks first whether this process
+resourceVersion that it was made from, and so is a repair. Every write asks first whether this process
 still leads. Documents go in and out as plain JSON: the client library gives connections,
 credentials and their renewal.
 """
@@ -142,8 +142,8 @@ class Cluster:
         """
         kind = Kind.of(wanted)
         metadata = existing["metadata"]
-        body = _patch(existing, {"metadata": {"labels": wanted["metadata"]["labels"]}, "spec": wanted["spec"]})
-        body["metadata"] |= {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        identity = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body = {"metadata": {"labels": wanted["metadata"]["labels"], **identity}, "spec": _spec(kind, existing, wanted)}
         path = _path(kind, metadata["namespace"], metadata["name"])
         query = {"fieldManager": names.FIELD_MANAGER}
         return await self._write("PATCH", path, "patch", kind, query=query, body=body, media=MERGE_PATCH)
@@ -277,11 +277,25 @@ def _prefix(group: str, version: str, namespace: str | None) -> str:
     return f"/apis/{group}/{version}{scope}" if group else f"/api/{version}{scope}"
 
 
-def _patch(existing: Document, wanted: Document) -> dict[str, Any]:
-    """Returns a merge patch towards what is wanted. A selector is wanted as a whole: a key more selects nothing."""
-    spec = existing.get("spec") or {}
-    extra = dict.fromkeys((spec.get("selector") or {}).keys() - wanted["spec"]["selector"].keys())
-    return {**wanted, "spec": {**wanted["spec"], "selector": {**extra, **wanted["spec"]["selector"]}}}
+def _spec(kind: Kind, existing: Document, wanted: Document) -> Document:
+    """Returns a merge patch towards the spec that is wanted.
+
+    A Service's selector is wanted as a whole: a key more selects nothing. So is a policy's spec, where a key more lets
+    somebody in or shuts somebody out; what else a Service has are the API server's defaults.
+    """
+    spec, own = existing.get("spec") or {}, wanted["spec"]
+    if kind is Kind.SERVICE:
+        return {**own, "selector": _instead(spec.get("selector"), own["selector"])}
+    whole: Document = _instead(spec, own)
+    return whole
+
+
+def _instead(existing: Any, wanted: Any) -> Any:
+    """Returns a merge patch that leaves nothing but what is wanted: null takes a key away."""
+    if not isinstance(existing, Mapping) or not isinstance(wanted, Mapping):
+        return wanted
+    extra = dict.fromkeys(existing.keys() - wanted.keys())
+    return {**extra, **{key: _instead(existing.get(key), value) for key, value in wanted.items()}}
 
 
 def _document(data: bytes) -> Any:

@@ -101,6 +101,7 @@ class Reconciler:
         now, uid = self._clock(), memory.uid
         pods = self._caches[Kind.POD].of_job(key)
         services = self._caches[Kind.SERVICE].of_job(key)
+        policy = self._caches[Kind.NETWORK_POLICY].get(key.namespace, key.name)
         inference_name = names.inference_job_name(key.name)
         inference = self._caches[Kind.JOB].get(key.namespace, inference_name)
         ours = [view_pod(pod) for pod in pods if is_owned_by(pod, uid)]
@@ -113,11 +114,12 @@ class Reconciler:
             status=parse_status(job.get("status")),
             pods={pod.name: pod for pod in ours},
             services={service["metadata"]["name"]: service for service in services if is_owned_by(service, uid)},
+            policy=policy if policy and is_owned_by(policy, uid) else None,
             inference_job=inference if inference_uid else None,
             inference_pods=[pod for pod in pods if inference_uid and is_owned_by(pod, inference_uid)],
             foreign={
                 f"{Kind.of(thing)}/{thing['metadata']['name']}": name_taken(thing, key.name)
-                for thing in (*pods, *services)
+                for thing in (*pods, *services, *self._caches[Kind.NETWORK_POLICY].of_job(key))
                 if not is_owned_by(thing, uid)
             },
             first_seen=ended,

@@ -152,9 +152,10 @@ class Writer:
         self, seen: Observation, documents: Sequence[Document], memory: Memory, failures: int
     ) -> Answer | None:
         """Creates objects; returns why one could not be, with the time of the next try."""
-        services = [document for document in documents if document["kind"] == "Service"]
-        others = [document for document in documents if document["kind"] != "Service"]
-        for batch in (services, *slow_start(others)):
+        # A pod must not run for a moment without the policy that guards it, nor without its name.
+        first = [document for document in documents if document["kind"] in ("NetworkPolicy", "Service")]
+        others = [document for document in documents if document not in first]
+        for batch in (first, *slow_start(others)):
             answers = await each(batch, lambda one: or_blocked(self._create_one(seen, one), failures))
             refused = next((answer for answer in answers if answer.verdict is not Verdict.ACCEPTED), None)
             if refused is not None:
@@ -204,8 +205,11 @@ class Writer:
                 raise
 
     async def _repair(self, seen: Observation, wanted: Document) -> None:
+        existing = seen.policy if wanted["kind"] == "NetworkPolicy" else seen.services[wanted["metadata"]["name"]]
+        if existing is None:
+            raise ValueError(f"{wanted['kind']} {wanted['metadata']['name']} is to be repaired and was not seen")
         try:
-            self._put(await self._cluster.repair(seen.services[wanted["metadata"]["name"]], wanted))
+            self._put(await self._cluster.repair(existing, wanted))
         except ApiError as error:
             if error.status not in (404, 409):
                 raise

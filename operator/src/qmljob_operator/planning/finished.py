@@ -11,7 +11,7 @@ from qmljob_operator.kinds import Kind
 from qmljob_operator.observation import PodState, PodView, Verdict, termination_message
 from qmljob_operator.planning.draft import Draft
 from qmljob_operator.planning.gang import gang_state, pods_of, record_successes, usable
-from qmljob_operator.planning.objects import clear_pods, services_to_delete
+from qmljob_operator.planning.objects import clear_pods, guard, services_to_delete
 from qmljob_operator.planning.plan import Ask, Delete
 from qmljob_operator.planning.summary import count_nothing, count_replicas, show_refusal
 from qmljob_operator.resources.inference import build_inference_job
@@ -29,6 +29,24 @@ def is_finished(draft: Draft) -> bool:
 
 def plan_finished(draft: Draft) -> Ask | None:
     """Plans for a job that has succeeded or failed; returns what must be read first, if anything."""
+    ask = _finish(draft)
+    if ask is None and not draft.creates and not draft.deletes:
+        _guard(draft)
+    return ask
+
+
+def _guard(draft: Draft) -> None:
+    """Sees to the policy of pods that run on. Only where nothing else is created: it must not hold that up."""
+    refused = draft.seen.refused
+    runs_on = any(pod.state is not PodState.ENDED or pod.busy for pod in draft.seen.pods.values())
+    if runs_on and draft.seen.parsed.job is not None:
+        if refused is None or draft.now >= refused.retry_at:
+            guard(draft)
+        else:
+            draft.wake(refused.retry_at)
+
+
+def _finish(draft: Draft) -> Ask | None:
     finished_at = parse_time(draft.status.completion_time)
     if finished_at is None:
         finished_at = draft.now

@@ -1,4 +1,4 @@
-"""Makes the objects of an attempt be what they should be: old pods gone, Services whole, pods there."""
+"""Makes the objects of an attempt be what they should be: old pods gone, guarded and named, pods there."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,6 +15,7 @@ from qmljob_operator.planning.draft import Draft
 from qmljob_operator.planning.gang import is_replaced, pods_of, spec_changed
 from qmljob_operator.planning.plan import Ask, Delete, Relabel
 from qmljob_operator.planning.summary import summarize
+from qmljob_operator.resources.networkpolicy import build_network_policy
 from qmljob_operator.resources.pod import build_pod
 from qmljob_operator.resources.service import build_service
 from qmljob_operator.topology import Replica, Topology, listed, service_addresses
@@ -126,6 +127,7 @@ def _create(draft: Draft, gang: Gang, topology: Topology) -> None:
     if spec_changed(draft, gang):
         # An edit that can't be followed yet: what is there stays as it was built, and nothing is built from the edit.
         return
+    guard(draft, edited=not gang.complete)
     _services(draft, gang, topology)
     if older or draft.refusal is not None:
         return
@@ -165,6 +167,22 @@ def _may_create(draft: Draft, gang: Gang, replica: Replica) -> bool:
     return not gang.complete
 
 
+def guard(draft: Draft, *, edited: bool = False) -> None:
+    """Plans the job's NetworkPolicy, where it is missing or not as it should be; `edited`: because the job was."""
+    wanted, existing = build_network_policy(draft.job), draft.seen.policy
+    name = wanted["metadata"]["name"]
+    if existing is None:
+        if f"{Kind.NETWORK_POLICY}/{name}" in draft.seen.foreign:
+            draft.refusal = draft.refusal or _taken(draft, Kind.NETWORK_POLICY, name)
+        else:
+            draft.creates.append(wanted)
+    elif existing["metadata"].get("deletionTimestamp") is None and not _is_right(existing, wanted):
+        draft.repairs.append(wanted)
+        if not edited:
+            at = format_time(draft.now)
+            draft.event(Reason.REPAIRED, f"NetworkPolicy {name} was edited and is put right ({at})", warning=True)
+
+
 def _services(draft: Draft, gang: Gang, topology: Topology) -> None:
     wanted = {replica.name: build_service(draft.job, replica) for replica in topology.replicas}
     for name, service in wanted.items():
@@ -199,9 +217,14 @@ def _relabel(draft: Draft, topology: Topology, pods: Mapping[str, PodView]) -> N
 
 
 def _is_right(existing: Document, wanted: Document) -> bool:
-    """Returns whether a Service is as it should be. One key more in its selector, and it would select nothing."""
-    selector = (existing.get("spec") or {}).get("selector")
-    return selector == wanted["spec"]["selector"] and _covers(existing, wanted)
+    """Returns whether a Service or a NetworkPolicy is as it should be.
+
+    One key more in a Service's selector, and it would select nothing. A policy's spec has no defaults of the API
+    server beside ours, and one key more may let somebody in.
+    """
+    spec, own = existing.get("spec") or {}, wanted["spec"]
+    whole = spec.get("selector") == own["selector"] if wanted["kind"] == "Service" else spec == own
+    return whole and _covers(existing, wanted)
 
 
 def _covers(actual: Any, wanted: Any) -> bool:

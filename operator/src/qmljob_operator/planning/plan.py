@@ -63,7 +63,7 @@ class Plan:
     Attributes:
         status: as it should be; equal to the observed one where nothing is to be written.
         urgent: whether the status says more than progress and counts of replicas, which can wait a few seconds.
-        repairs: Services as they should be; they exist, and somebody edited them.
+        repairs: Services and the NetworkPolicy as they should be; they exist, and somebody edited them.
         wake_at: when to look again if nothing happens before, in seconds; None: at the next event.
     """
 

@@ -17,7 +17,7 @@ def labels(job: QMLJob, component: str) -> dict[str, str]:
         names.LABEL_JOB: job.metadata.name,
         "app.kubernetes.io/name": "qmljob",
         "app.kubernetes.io/instance": job.metadata.name,
-        "app.kubernetes.io/component": component,
+        names.LABEL_COMPONENT: component,
         "app.kubernetes.io/managed-by": "qmljob-operator",
     }
 
