@@ -36,8 +36,8 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
 
 
 def install_operator(plane: ControlPlane) -> None:
-    """Makes the operator's namespace, ServiceAccount and rights, from the manifests that a cluster gets."""
-    plane.apply(_BASE / "namespace.yaml", _BASE / "permissions.yaml")
+    """Makes the operator's namespace, ServiceAccount, rights and admission policy, from the manifests of a cluster."""
+    plane.apply(_BASE / "namespace.yaml", _BASE / "permissions.yaml", _BASE / "admission.yaml")
     token = plane.service_account_token(names.OPERATOR_NAMESPACE, names.OPERATOR)
     plane.wait_until("GET", "/api/v1/pods", what="the operator has its rights", token=token)
 
