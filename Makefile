@@ -6,6 +6,9 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+# A process for each processor, 8 at most, and a test file to each in turn, the long ones first. With ARGS a single one:
+# -s and --pdb need it.
+PARALLEL = $(if $(ARGS),,--numprocesses=auto --maxprocesses=8 --dist=loadfile --no-loadscope-reorder)
 ROOMS := api operator training inference client
 ARGS ?=
 
@@ -24,15 +27,15 @@ demo: setup ## train the 8-qubit QCNN on two local workers, then run the inferen
 
 .PHONY: test
 test: setup ## run the unit and integration tests
-	@$(PYTEST) -m "not slow" tests/unit tests/integration $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m "not slow" tests/integration tests/unit $(ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## run the unit tests only
-	@$(PYTEST) -m "not slow" tests/unit $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m "not slow" tests/unit $(ARGS)
 
 .PHONY: test-slow
 test-slow: setup ## run the slow tier only: many seeded schedules of kills, long trainings
-	@$(PYTEST) -m slow tests/unit tests/integration $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m slow tests/integration tests/unit $(ARGS)
 
 .PHONY: verify
 verify: verify-format verify-lint verify-types verify-layers verify-locks verify-manifests verify-text ## check format, lint, types, layers, locks, generated files and wording; changes nothing

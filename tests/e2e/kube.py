@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -47,6 +48,15 @@ class Kube:
     def list(self, kind: str, selector: str = "") -> list[Document]:
         items: list[Document] = json.loads(self.run("get", kind, f"--selector={selector}", "--output=json"))["items"]
         return items
+
+    def everything(self) -> set[str]:
+        """Returns the kind and name of every object of the namespace, but events."""
+        # Kubernetes puts these into each namespace, some time after it was made.
+        self.until("configmap", "kube-root-ca.crt", lambda _: True, what="there")
+        self.until("serviceaccount", "default", lambda _: True, what="there")
+        kinds = self.run("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
+        listed = ",".join(kind for kind in kinds if not kind.startswith("events"))
+        return set(self.run("get", listed, "--output=name").split())
 
     def until(
         self, kind: str, name: str, holds: Callable[[Document], bool], *, what: str, seconds: float = 180
@@ -106,16 +116,23 @@ class Kube:
 
     def bucket(self, prefix: str) -> set[str]:
         """Returns the names of the objects in the emulated bucket below a prefix."""
-        return {item["name"] for item in self._from_bucket(f"?prefix={prefix}").get("items", [])}
+        return {item["name"] for item in json.loads(self._from_bucket(f"?prefix={prefix}")).get("items", [])}
 
     def bucket_object(self, name: str) -> Document:
         """Returns a JSON document from the emulated bucket."""
-        return self._from_bucket(f"/{name}?alt=media")
-
-    def _from_bucket(self, path: str) -> Document:
-        emulator = "/api/v1/namespaces/qmljob-store/services/gcs:4443/proxy"
-        found: Document = json.loads(self.run("get", "--raw", f"{emulator}/storage/v1/b/qmljob/o{path}"))
+        found: Document = json.loads(self.bucket_bytes(name))
         return found
+
+    def bucket_bytes(self, name: str) -> bytes:
+        """Returns an object of the emulated bucket."""
+        return self._from_bucket(f"/{quote(name, safe='')}?alt=media")
+
+    def _from_bucket(self, path: str) -> bytes:
+        emulator = "/api/v1/namespaces/qmljob-store/services/gcs:4443/proxy"
+        command = self.command("get", "--raw", f"{emulator}/storage/v1/b/qmljob/o{path}")
+        done = subprocess.run(command, capture_output=True, check=False)
+        assert done.returncode == 0, f"{path} of the bucket: {done.stderr.decode().strip()}"
+        return done.stdout
 
     def report(self) -> str:
         """Returns what a person needs to see why a test failed: jobs, pods, events, logs."""

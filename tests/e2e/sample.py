@@ -7,6 +7,8 @@ import yaml
 
 SAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "samples"
 Document = dict[str, Any]
+FULL_AT_MIB = 64
+"""What a replica of `disturbed` may write."""
 # A container's first process gets only signals that it blocks or handles.
 WAIT = "from signal import *; pthread_sigmask(SIG_BLOCK, [SIGTERM]); sigwait([SIGTERM]); raise SystemExit(75)"
 
@@ -35,6 +37,19 @@ def waiting(namespace: str, *, name: str = "qcnn", workers: int = 2) -> Document
     container["command"] = ["python", "-c", WAIT]
     del container["args"]
     del document["spec"]["inference"]
+    return document
+
+
+def disturbed(namespace: str, *, name: str = "qcnn", epochs: int) -> Document:
+    """Returns a job that may fail as often as it likes, and whose replicas are evicted when they fill their /tmp.
+
+    An epoch takes a quarter of a second and more, so that what happens meets a training.
+    """
+    document = job(namespace, name=name, epochs=epochs)
+    set_flag(document, "--examples", 4000)
+    document["spec"]["runPolicy"] = {"backoffLimit": 100}
+    [volume] = document["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["volumes"]
+    volume["emptyDir"] = {"sizeLimit": f"{FULL_AT_MIB}Mi"}
     return document
 
 

@@ -7,25 +7,15 @@ JOBS = (("ended", 1), ("running", 10_000))
 
 
 def test_deleting_a_job_that_runs_and_one_that_has_ended_leaves_nothing_behind(kube: Kube) -> None:
-    # Kubernetes puts these into each namespace, some time after it was made.
-    kube.until("configmap", "kube-root-ca.crt", lambda _: True, what="there")
-    kube.until("serviceaccount", "default", lambda _: True, what="there")
-    before = everything(kube)
+    before = kube.everything()
     kube.apply(*(sample.job(kube.namespace, name=name, epochs=epochs) for name, epochs in JOBS))
     kube.until_condition("ended", "InferenceSucceeded")
     training.until_epoch(kube, 2, replica="running-worker-0")
-    made = everything(kube) - before
+    made = kube.everything() - before
     assert {"qmljob.qml.dev/ended", "job.batch/ended-inference", "pod/ended-worker-0"} <= made
     assert {"qmljob.qml.dev/running", "service/running-worker-1", "pod/running-worker-1"} <= made
 
     kube.run("delete", "qmljobs", "--all", "--wait=false")
     kube.run("wait", "--for=delete", *sorted(made), "--timeout=90s")
-    assert everything(kube) == before
+    assert kube.everything() == before
     assert f"{kube.namespace}/ended/qcnn_weights.h5" in kube.bucket(kube.namespace)
-
-
-def everything(kube: Kube) -> set[str]:
-    """Returns the kind and name of every object of the namespace, but events."""
-    kinds = kube.run("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
-    listed = ",".join(kind for kind in kinds if not kind.startswith("events"))
-    return set(kube.run("get", listed, "--output=name").split())

@@ -14,7 +14,7 @@ def test_training_goes_on_while_its_operators_are_killed_and_inference_follows_w
     pods = training.uids(kube)
 
     first, pod = operators.leader()
-    nodes.kill(pod, "operator")
+    nodes.signal(pod, "operator", "KILL")
     second = operators.until_another_leads(first)
 
     everyone = ("pods", "--selector=app.kubernetes.io/component=operator")

@@ -22,7 +22,7 @@ def test_after_a_deleted_pod_and_a_killed_process_training_ends_with_the_weights
     assert said.startswith("Restart, not charged (attempt 1"), said
     assert "qcnn-worker-1 was taken away (its pod was deleted)" in said
 
-    nodes.kill(kube.get("pod", "qcnn-worker-1"), "trainer")
+    nodes.signal(kube.get("pod", "qcnn-worker-1"), "trainer", "KILL")
     assert training.until_epoch(kube, EPOCHS, attempt=2)[0] > EPOCHS // 2
     said = kube.until_event("qcnn", Reason.REPLICA_FAILED)
     assert said.startswith("Restart 1 of 3 (attempt 2"), said

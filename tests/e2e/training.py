@@ -1,5 +1,6 @@
 """What a test sees of a training that runs in pods: progress lines, and the weights that it leaves in the bucket."""
 
+import time
 from contextlib import closing
 
 from e2e.kube import Document, Kube
@@ -18,22 +19,29 @@ def until_pod_runs(kube: Kube, name: str, *, attempt: int = 0) -> Document:
     return kube.until("pod", name, runs, what=f"running in attempt {attempt}")
 
 
-def until_epoch(kube: Kube, epoch: int, *, replica: str = "qcnn-worker-0", attempt: int = 0) -> list[int]:
+def until_epoch(
+    kube: Kube, epoch: int, *, replica: str = "qcnn-worker-0", attempt: int = 0, seconds: float = 120
+) -> list[int]:
     """Returns the epochs that a replica has reported in an attempt, as soon as `epoch` or a later one is among them.
 
-    The first one tells where the attempt began.
+    The first one tells where the attempt began. A log that breaks off while the program runs is read anew.
     """
-    until_pod_runs(kube, replica, attempt=attempt)
-    seen: list[int] = []
+    deadline = time.monotonic() + seconds
     lines: list[str] = []
-    with closing(kube.lines("logs", replica, "--follow", seconds=120)) as log:
-        for line in log:
-            lines.append(line)
-            progress = parse_progress(line)
-            if progress is not None and progress.attempt == attempt:
-                seen.append(progress.epoch)
-                if progress.epoch >= epoch:
-                    return seen
+    while (left := deadline - time.monotonic()) > 0:
+        ended = until_pod_runs(kube, replica, attempt=attempt)["status"]["phase"] in ("Succeeded", "Failed")
+        seen: list[int] = []
+        lines = []
+        with closing(kube.lines("logs", replica, "--follow", seconds=left)) as log:
+            for line in log:
+                lines.append(line)
+                progress = parse_progress(line)
+                if progress is not None and progress.attempt == attempt:
+                    seen.append(progress.epoch)
+                    if progress.epoch >= epoch:
+                        return seen
+        if ended:
+            break
     raise AssertionError(f"{replica} has not come to epoch {epoch} in attempt {attempt}:\n{''.join(lines[-40:])}")
 
 

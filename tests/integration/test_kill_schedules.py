@@ -23,12 +23,12 @@ EPOCHS = 8
 STEPS = 4  # an epoch: 28 training examples in global batches of 8
 KILLS = 5
 PROGRAM = Path(__file__).parents[1] / "support" / "chaos_worker.py"
-FAST_SEEDS = (0, 1)
-SLOW_SEEDS = range(2, 20)
+FAST_SEEDS = (0,)
+SLOW_SEEDS = range(1, 20)
 
 
 def schedule(seed: int) -> list[Kill]:
-    """Five kills: each kind in turn over the seeds, so that any two neighbouring seeds strike everywhere."""
+    """Five kills: every seed strikes both workers, and three seeds in a row everywhere."""
     rng = random.Random(seed)
     epochs = sorted(rng.sample(range(1, EPOCHS), KILLS - 1))
     middle = [Phase.CHECKPOINT_DATA, Phase.BEFORE_POINTER, Phase.STEP, Phase.STEP]

@@ -79,15 +79,27 @@ class OperatorProcess:
         """Asks it to end, as a Deployment's update does, and returns its exit code."""
         return self._end(signal.SIGTERM)
 
+    def pause(self) -> None:
+        """Stops it in the middle of what it does, as a machine that swaps does."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on after `pause`."""
+        self._signal(signal.SIGCONT)
+
     @property
     def running(self) -> bool:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def get(self, path: str) -> tuple[int, str]:
-        """Returns status and text of `/metrics`, `/healthz` or `/readyz`."""
+    def get(self, path: str, *, seconds: float = LIMIT_SECONDS) -> tuple[int, str]:
+        """Returns status and text of `/metrics`, `/healthz` or `/readyz`.
+
+        Raises:
+            OSError: there is no answer within so many seconds.
+        """
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=LIMIT_SECONDS) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=seconds) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -120,6 +132,10 @@ class OperatorProcess:
         return [
             each for each in self.requests(namespace, since) if is_write(each) and "dryRun" not in each["requestURI"]
         ]
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def _end(self, number: signal.Signals) -> int:
         if self._process is None:

@@ -16,8 +16,8 @@ import numpy as np
 from qmljob_api import environment
 from qmljob_api.progress import InferenceResult, Progress, parse_progress, parse_result
 
-SMALL = ("--qubits=4", "--examples=40", "--global-batch-size=8", "--seed=7", "--progress=json")
-"""A job whose training takes less than its start: 28 training examples, 4 steps an epoch."""
+SMALL = ("--qubits=4", "--examples=40", "--global-batch-size=8", "--seed=7", "--progress=json", "--engine=tfq")
+"""A job whose training takes less than its start: 28 training examples, 4 steps an epoch, and nothing to compile."""
 LIMIT_SECONDS = 240
 
 

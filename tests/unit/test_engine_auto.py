@@ -33,6 +33,8 @@ from support.programs import (
 GIB = 2**30
 FEATURE, WEIGHT = sympy.symbols("x w")
 
+AUTO = (*SMALL, "--engine=auto")
+
 
 def estimated(engine: str, seconds: float, refusal: str | None = None) -> Estimate:
     return Estimate(engine, refusal, 1000, (GIB, GIB), seconds, 1.0)
@@ -143,8 +145,8 @@ def without_tfq(module: str, *flags: str) -> Ended:
 def test_without_tensorflow_quantum_auto_trains_the_same_bits(tmp_path: Path) -> None:
     locations = [tmp_path / name / "w.h5" for name in ("with", "without")]
     ends = [
-        train(*SMALL, "--epochs=2", f"--artifact={locations[0].as_uri()}"),
-        without_tfq("qmljob_training", *SMALL, "--epochs=2", f"--artifact={locations[1].as_uri()}"),
+        train(*AUTO, "--epochs=2", f"--artifact={locations[0].as_uri()}"),
+        without_tfq("qmljob_training", *AUTO, "--epochs=2", f"--artifact={locations[1].as_uri()}"),
     ]
     assert [end.code for end in ends] == [0, 0], ends[1].stderr
     assert "engine lightcone: tfq is not possible: TensorFlow Quantum is not installed" in ends[1].stderr
@@ -154,7 +156,7 @@ def test_without_tensorflow_quantum_auto_trains_the_same_bits(tmp_path: Path) ->
 
 def test_an_artifact_of_engine_tfq_outlives_it(tmp_path: Path) -> None:
     location = (tmp_path / "w.h5").as_uri()
-    assert train(*SMALL, "--epochs=1", "--engine=tfq", f"--artifact={location}").code == 0
+    assert train(*SMALL, "--epochs=1", f"--artifact={location}").code == 0
     ends = [infer(f"--artifact={location}"), without_tfq("qmljob_inference", f"--artifact={location}")]
     one, other = (end.result for end in ends)
     assert one is not None
@@ -166,7 +168,7 @@ def test_an_artifact_of_engine_tfq_outlives_it(tmp_path: Path) -> None:
 
 
 def test_engine_tfq_without_tensorflow_quantum_says_what_to_install() -> None:
-    without_tfq("qmljob_training", *SMALL, "--engine=tfq").check_refusal(
+    without_tfq("qmljob_training", *SMALL).check_refusal(
         ExitCode.INVALID_CONFIGURATION, "--engine tfq: TensorFlow Quantum is not installed here", "tensorflow-quantum"
     )
 
@@ -193,7 +195,7 @@ def test_where_tensorflow_quantum_is_missing_plans_refuse_engine_tfq(monkeypatch
 
 
 def test_a_checkpoint_of_auto_is_one_of_the_engine_that_it_came_to(tmp_path: Path) -> None:
-    flags = (*SMALL, f"--checkpoint-location={(tmp_path / 'checkpoints').as_uri()}")
+    flags = (*AUTO, f"--checkpoint-location={(tmp_path / 'checkpoints').as_uri()}")
     first = train(*flags, "--epochs=1")
     same, other = train(*flags, "--epochs=2", "--engine=lightcone"), train(*flags, "--epochs=3", "--engine=tfq")
     assert [end.code for end in (first, same, other)] == [0, 0, 0], other.stderr
