@@ -45,6 +45,11 @@ class Kube:
         result: Document = json.loads(self.run("get", kind, name, "--output=json"))
         return result
 
+    def node_of(self, pod: str) -> str:
+        """Returns the node on which a pod is."""
+        name: str = self.get("pod", pod)["spec"]["nodeName"]
+        return name
+
     def list(self, kind: str, selector: str = "") -> list[Document]:
         items: list[Document] = json.loads(self.run("get", kind, f"--selector={selector}", "--output=json"))["items"]
         return items
