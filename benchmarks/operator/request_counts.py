@@ -29,7 +29,7 @@ from support.api_client import Watch
 from support.audit_log import Record, describe, is_write
 from support.kubelet import Kubelet, running_kubelet
 
-START_BOUND = 15
+START_BOUND = 14
 IDLE_BOUND = 0
 AFTERMATH_SECONDS = 5.0
 """How long after `Running` requests still count as those of the start."""

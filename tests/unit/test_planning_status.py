@@ -350,19 +350,30 @@ def test_a_running_job_without_news_costs_no_write() -> None:
     assert world.run(600) == []
 
 
-def test_the_log_is_read_every_fifteen_seconds_and_not_before_all_run() -> None:
+def test_the_log_is_read_every_fifteen_seconds_and_not_before_all_run_and_have_had_as_much_time() -> None:
     world = World()
     world.settle()
     world.start("worker-0")
     world.settle()
-    assert world.memory["asked_at"] == 0.0
     world.start("worker-1")
     world.settle()
+    assert world.memory["asked_at"] == 0.0
     asked = []
     for _ in range(60):
         world.run(1)
         asked.append(world.memory["asked_at"] - T0)
-    assert sorted(set(asked)) == [0, 15, 30, 45, 60]
+    assert sorted(set(asked)) == [-T0, 15, 30, 45, 60]
+
+
+def test_the_log_is_not_read_before_all_run() -> None:
+    world = World()
+    world.settle()
+    world.start("worker-0")
+    world.run(60)
+    assert world.memory["asked_at"] == 0.0
+    world.start("worker-1")
+    world.settle()
+    assert world.memory["asked_at"] == T0 + 60
 
 
 def test_an_evaluator_that_finds_no_node_does_not_hide_the_progress() -> None:
@@ -371,7 +382,7 @@ def test_an_evaluator_that_finds_no_node_does_not_hide_the_progress() -> None:
     world.start("worker-0", "worker-1")
     world.unschedulable("evaluator-0")
     world.logs["qcnn-worker-0"] = f"{PROGRESS}\n"
-    world.settle()
+    world.run(PROGRESS_SECONDS)
     assert world.status.progress is not None
 
 

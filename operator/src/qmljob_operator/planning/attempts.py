@@ -160,12 +160,9 @@ def _questions(draft: Draft, gang: Gang) -> Ask | None:
     # As long as they wait for each other, there is nothing to report.
     reports = chief is not None and chief.state is PodState.RUNNING and not is_waited_for(state)
     patience = draft.job.spec.run_policy.unreachable_seconds
-    due = (
-        draft.now >= draft.seen.progress_due_at
-        and chief is not None
-        and reports
-        and chief.name not in draft.seen.log_tails
-    )
+    # A program that has just begun has nothing to report either.
+    due_at = max(draft.seen.progress_due_at, state.started_at + PROGRESS_SECONDS)
+    due = draft.now >= due_at and chief is not None and reports and chief.name not in draft.seen.log_tails
     # Nobody can read the log of a pod whose node is away, and asking takes long.
     watched = pods.values() if patience is not None else [chief] if chief is not None and due else []
     silent = {pod.node for pod in watched if pod.state is PodState.RUNNING and not pod.ready} - {""}
@@ -176,7 +173,7 @@ def _questions(draft: Draft, gang: Gang) -> Ask | None:
         if patience is not None and not node.ready:
             draft.wake(node.since + patience)
     if reports:
-        draft.wake(draft.now + PROGRESS_SECONDS if due else draft.seen.progress_due_at)
+        draft.wake(draft.now + PROGRESS_SECONDS if due else due_at)
     if chief is None or not due or lost_node(draft, chief):
         return None
     return Ask(log_of=chief.name)
