@@ -37,6 +37,10 @@ test-unit: setup ## run the unit tests only
 test-slow: setup ## run the slow tier only: many seeded schedules of kills, long trainings
 	@$(PYTEST) $(PARALLEL) -m slow tests/integration tests/unit $(ARGS)
 
+.PHONY: chaos
+chaos: setup ## every fault at every call of every scenario of the operator (ARGS='scenario=fail call=… fault=…': one case)
+	@PYTHONPATH=tests $(BIN)/python -m support.chaos $(ARGS)
+
 .PHONY: verify
 verify: verify-format verify-lint verify-types verify-layers verify-locks verify-manifests verify-text ## check format, lint, types, layers, locks, generated files and wording; changes nothing
 

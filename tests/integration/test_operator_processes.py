@@ -1,6 +1,5 @@
 """The operator as a process: one of two leads, one finishes what a crash left of another, and what it tells."""
 
-import random
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,9 +15,9 @@ from qmljob_api.progress import InferenceResult, to_line
 from qmljob_api.reasons import Reason
 from qmljob_api.testing import manifest
 from support.api_client import LIMIT_SECONDS, Object
-from support.api_proxy import api_proxy
 from support.audit_log import describe
 from support.control_plane import ControlPlane
+from support.injector.proxy import injector_before
 from support.kubelet import Kubelet, starts_and_goes
 from support.operator_process import OperatorProcess, running_operator
 from support.stories import Scene, Seen, Story, gang, scene
@@ -31,9 +30,6 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{names.OPERATOR_NAMESPACE}/le
 WITH_A_LEASE = (f"--lease-namespace={names.OPERATOR_NAMESPACE}",)
 MANY = 40
 RESULT = InferenceResult(artifact="gs://bucket/w.h5", mse=0.25, sign_accuracy=0.9, examples=12)
-STEPS = 24
-"""Writes, dry runs and events too, that the story of the crashes takes at least."""
-CRASHES = [(random.Random(seed).randrange(STEPS), bool(seed % 2)) for seed in range(6)]
 
 
 def await_metric(operator: OperatorProcess, name: str, value: float, **labels: str) -> None:
@@ -130,30 +126,11 @@ def plays(kubelet: Kubelet, pod: Object) -> None:
         kubelet.finish(pod, 0)
 
 
-@pytest.mark.parametrize(("number", "served"), CRASHES, ids=str)
-def test_an_operator_that_is_killed_at_a_write_leaves_nothing_that_another_one_does_not_finish(
-    number: int, served: bool, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    story = Story("", [], spec={"inference": {"template": TEMPLATE}}, kubelet=plays)
-    with (
-        api_proxy(kubelet.plane) as proxy,
-        running_operator(kubelet.plane, tmp_path / "log", url=proxy.url) as operator,
-        scene(kubelet.plane, kubelet, operator) as stage,
-        stage.playing(story),
-    ):
-        proxy.strike(number, operator.kill, served=served)
-        create()(stage)
-        assert proxy.struck.wait(LIMIT_SECONDS), f"the story took {len(proxy.writes)} writes"
-        operator.start()
-        ends_well(stage)
-    assert operator.complaints() == []
-
-
 @pytest.mark.parametrize("served", [False, True], ids=["before they arrive", "before their answer arrives"])
 def test_requests_that_get_lost_are_made_good(served: bool, kubelet: Kubelet, tmp_path: Path) -> None:
     story = Story("", [], spec={"inference": {"template": TEMPLATE}}, kubelet=plays)
     with (
-        api_proxy(kubelet.plane) as proxy,
+        injector_before(kubelet.plane) as proxy,
         running_operator(kubelet.plane, tmp_path / "log", url=proxy.url) as operator,
         scene(kubelet.plane, kubelet, operator) as stage,
         stage.playing(story),
@@ -187,7 +164,7 @@ def ends_well(stage: Scene) -> None:
 
 def test_an_operator_that_loses_the_api_server_stays_alive_and_goes_on(kubelet: Kubelet, tmp_path: Path) -> None:
     with (
-        api_proxy(kubelet.plane) as proxy,
+        injector_before(kubelet.plane) as proxy,
         running_operator(kubelet.plane, tmp_path / "log", url=proxy.url) as operator,
         scene(kubelet.plane, kubelet, operator) as stage,
         stage.playing(Story("", [], kubelet=starts_and_goes)),

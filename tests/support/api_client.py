@@ -111,8 +111,17 @@ class ApiClient:
             raise Refused(method, path, response)
         return response.body
 
-    def watch(self, path: str, query: Query | None = None, *, token: str | None = None) -> "Watch":
+    def watch(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        token: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> "Watch":
         """Starts to watch a collection; what is there already comes first, as ADDED.
+
+        With `on_event` its thread hands each event over, and the watch keeps none.
 
         Raises:
             Refused: the server does not serve the watch.
@@ -124,7 +133,7 @@ class ApiClient:
             refusal = Response(answer.status, _decoded(answer, answer.read()))
             connection.close()
             raise Refused("WATCH", path, refusal)
-        return Watch(connection, answer, path)
+        return Watch(connection, answer, path, on_event)
 
     def _headers(self, content_type: str, token: str | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "Authorization": f"Bearer {self.token if token is None else token}"}
@@ -157,9 +166,14 @@ class Watch:
     """All events of a watch since its start, read by a thread of its own. Close it, or use it as a context."""
 
     def __init__(
-        self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, path: str = "a watch"
+        self,
+        connection: http.client.HTTPConnection,
+        answer: http.client.HTTPResponse,
+        path: str = "a watch",
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         """Reads the lines of an answer that has begun."""
+        self._on_event = on_event or self._keep
         self._connection, self._answer, self._path = connection, answer, path
         # The response keeps the socket when the connection lets go of it.
         self._socket: socket.socket | None = connection.sock
@@ -226,13 +240,21 @@ class Watch:
         self._answer.close()
         self._connection.close()
 
+    def _keep(self, event: Event) -> None:
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes."""
+        return self._ended
+
     def _read(self) -> None:
         with suppress(OSError, ValueError, http.client.HTTPException):  # the connection was cut, by `close` for one
             while line := self._answer.readline():
                 document = json.loads(line)
-                with self._changed:
-                    self._events.append(Event(document["type"], document["object"]))
-                    self._changed.notify_all()
+                self._on_event(Event(document["type"], document["object"]))
         with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -25,6 +25,7 @@ from support.api_client import (
     LIMIT_SECONDS,
     MERGE_PATCH,
     ApiClient,
+    Event,
     Object,
     Query,
     Refused,
@@ -75,9 +76,16 @@ class ControlPlane(ApiClient):
         self._audit = AuditLog(folder / "audit.log")
         self._watches: list[Watch] = []
 
-    def watch(self, path: str, query: Query | None = None, *, token: str | None = None) -> Watch:
+    def watch(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        token: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Watch:
         """Starts to watch a collection; it is closed with the control plane at the latest."""
-        started = super().watch(path, query, token=token)
+        started = super().watch(path, query, token=token, on_event=on_event)
         self._watches.append(started)
         return started
 

@@ -34,7 +34,7 @@ def running_controllers(plane: ControlPlane, namespace: str) -> Iterator[None]:
     """Plays both controllers until the block ends. What they raise, the block raises."""
     changed, stop = threading.Event(), threading.Event()
     failures: list[BaseException] = []
-    playing = _Controllers(plane, namespace)
+    playing = Controllers(plane, namespace)
 
     def follow() -> None:
         try:
@@ -67,7 +67,9 @@ def _tell(watch: Watch, changed: threading.Event) -> None:
 
 
 @dataclass(frozen=True)
-class _Controllers:
+class Controllers:
+    """Both controllers, each a look at everything."""
+
     plane: ControlPlane
     namespace: str
 

@@ -263,7 +263,7 @@ class Kubelet:
             def play() -> None:
                 try:
                     for event in watch:
-                        self._play(act, event)
+                        self.react(act, event)
                 except BaseException as error:
                     failures.append(error)
 
@@ -277,7 +277,8 @@ class Kubelet:
         if failures:
             raise failures[0]
 
-    def _play(self, policy: "Policy", event: Event) -> None:
+    def react(self, policy: "Policy", event: Event) -> None:
+        """Follows a policy for one change of a pod."""
         node = event.object["spec"].get("nodeName")
         if event.type == "DELETED" or not self.nodes.get(node, True):
             return

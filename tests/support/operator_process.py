@@ -16,8 +16,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from qmljob_api import names
 from support.api_client import LIMIT_SECONDS, Object
@@ -42,17 +43,56 @@ def install_operator(plane: ControlPlane) -> None:
     plane.wait_until("GET", "/api/v1/pods", what="the operator has its rights", token=token)
 
 
-class OperatorProcess:
-    """An operator. Start it from the main thread: it ends with the thread that starts it."""
+class Process(Protocol):
+    """What is needed of a process; `subprocess.Popen` has it."""
 
-    def __init__(self, plane: ControlPlane, log: Path, flags: Sequence[str], program: str, kubeconfig: Path) -> None:
-        """`log` takes the output of all its starts; `flags` go without the port; `program` is a module."""
+    def poll(self) -> int | None:
+        """Returns the exit code, None while it runs."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Sends a signal; one that has ended takes none."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end, and returns the exit code. Raises subprocess.TimeoutExpired."""
+
+
+Launch: TypeAlias = Callable[[Sequence[str], Path, Path], Process]
+"""Starts an operator with flags, a kubeconfig and a file for its output, to which it adds."""
+
+
+def launch_program(program: str) -> Launch:
+    """Returns how a module is started that is an operator. Start it from the main thread: it ends with that thread."""
+
+    def launch(flags: Sequence[str], kubeconfig: Path, log: Path) -> Process:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "POD_"))}
+        environment |= {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(_TESTS)}
+        command = [sys.executable, "-m", program, *flags]
+        with log.open("ab") as file:
+            return subprocess.Popen(bound(command), env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+    return launch
+
+
+class OperatorProcess:
+    """An operator that can be killed and started again."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        log: Path,
+        flags: Sequence[str],
+        launch: Launch,
+        kubeconfig: Path,
+        new_port: Callable[[], int] = free_port,
+    ) -> None:
+        """`log` takes the output of all its starts; `flags` go without the port, which is a new one each time."""
         self.plane = plane
         self._log = log
         self._flags = list(flags)
-        self._program = program
+        self._launch = launch
         self._kubeconfig = kubeconfig
-        self._process: subprocess.Popen[bytes] | None = None
+        self._new_port = new_port
+        self._process: Process | None = None
         self.port = 0
 
     def start(self) -> None:
@@ -61,15 +101,13 @@ class OperatorProcess:
         Raises:
             RuntimeError: it ended instead, or did not become ready; the message has the end of its log.
         """
-        self.port = free_port()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "POD_"))}
-        environment |= {"KUBECONFIG": str(self._kubeconfig), "PYTHONPATH": str(_TESTS)}
-        command = [sys.executable, "-m", self._program, f"--http-port={self.port}", *self._flags]
-        with self._log.open("ab") as file:
-            self._process = subprocess.Popen(
-                bound(command), env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
-        self._await_ready(self._process)
+        self.begin()
+        self.await_ready()
+
+    def begin(self) -> None:
+        """Starts it, and does not wait."""
+        self.port = self._new_port()
+        self._process = self._launch([f"--http-port={self.port}", *self._flags], self._kubeconfig, self._log)
 
     def kill(self) -> None:
         """Ends it without a chance to do anything about it."""
@@ -144,15 +182,20 @@ class OperatorProcess:
         try:
             return self._process.wait(LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             raise
 
-    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def await_ready(self) -> None:
+        """Waits until it is ready.
+
+        Raises:
+            RuntimeError: it ended instead, or did not become ready; the message has the end of its log.
+        """
         again = threading.Event()
         deadline = time.monotonic() + LIMIT_SECONDS
         said = ""
-        while process.poll() is None and time.monotonic() < deadline:
+        while self.running and time.monotonic() < deadline:
             with contextlib.suppress(OSError):  # not listening yet
                 status, said = self.get("/readyz")
                 if status == 200:
@@ -187,7 +230,9 @@ def running_operator(
     """
     token = plane.service_account_token(names.OPERATOR_NAMESPACE, names.OPERATOR)
     served = [f"--namespaces={','.join(namespaces)}"] if namespaces else []
-    operator = OperatorProcess(plane, log, [*served, *flags], program, plane.kubeconfig_for(token, url=url))
+    operator = OperatorProcess(
+        plane, log, [*served, *flags], launch_program(program), plane.kubeconfig_for(token, url=url)
+    )
     operator.start()
     try:
         yield operator

@@ -8,9 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from qmljob_api import names
 from qmljob_api.conditions import ConditionType
 from qmljob_api.status import JobStatus, parse_status
-from support.api_client import Object
+from qmljob_api.types import RunPolicy
+from support.pod_promises import (
+    an_attempt_has_one_rendezvous,
+    attempts_do_not_overlap,
+    created,
+    one_pod_a_replica,
+    owner_of,
+)
 from support.timeline import Happening
 
+_BACKOFF_LIMIT = RunPolicy().backoff_limit
 _FINAL = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
@@ -42,25 +50,8 @@ def _attempts_are_written_ahead(happenings: Sequence[Happening]) -> Iterator[str
     for each in happenings:
         if each.kind == names.PLURAL:
             written[each.uid] = max(written.get(each.uid, -1), _or(parse_status(each.object.get("status")).attempt, -1))
-        elif (attempt := _created(each)) is not None and attempt > written.get(_owner(each.object), -1):
+        elif (attempt := created(each)) is not None and attempt > written.get(owner_of(each.object), -1):
             yield f"{each.name} of attempt {attempt} was created at revision {each.revision}"
-
-
-def _attempts_do_not_overlap(happenings: Sequence[Happening]) -> Iterator[str]:
-    """No pod of an attempt is created while one of an older attempt exists."""
-    alive: dict[str, tuple[str, int]] = {}
-    for each in happenings:
-        attempt = _attempt(each.object) if each.kind == "pods" else None
-        if attempt is None:
-            continue
-        owner = _owner(each.object)
-        if each.type == "DELETED":
-            alive.pop(each.uid, None)
-        elif each.type == "ADDED":
-            older = [old for whose, old in alive.values() if whose == owner and old < attempt]
-            if older:
-                yield f"{each.name} of attempt {attempt} was created at revision {each.revision} beside {sorted(older)}"
-            alive[each.uid] = (owner, attempt)
 
 
 def _a_complete_gang_gets_no_pod(happenings: Sequence[Happening]) -> Iterator[str]:
@@ -69,8 +60,8 @@ def _a_complete_gang_gets_no_pod(happenings: Sequence[Happening]) -> Iterator[st
     for each in happenings:
         if each.kind == names.PLURAL:
             known[each.uid] = parse_status(each.object.get("status"))
-        elif (attempt := _created(each)) is not None:
-            gang = known.get(_owner(each.object), JobStatus()).gang
+        elif (attempt := created(each)) is not None:
+            gang = known.get(owner_of(each.object), JobStatus()).gang
             complete = gang is not None and gang.complete and gang.attempt == attempt
             if gang and complete and all(entry.replica != each.name for entry in gang.replacing):
                 yield f"{each.name} of attempt {attempt} was created at revision {each.revision}"
@@ -96,7 +87,7 @@ def _finished_is_finished(happenings: Sequence[Happening]) -> Iterator[str]:
             if len(now) > 1 or (before and now != before):
                 yield f"{each.name} at revision {each.revision}: {sorted(before)}, then {sorted(now)}"
             final[each.uid] = now
-        elif _created(each) is not None and final.get(_owner(each.object)):
+        elif created(each) is not None and final.get(owner_of(each.object)):
             yield f"{each.name} was created at revision {each.revision}"
 
 
@@ -117,32 +108,27 @@ def _no_finalizer_is_set(happenings: Sequence[Happening]) -> Iterator[str]:
             yield f"{each.kind} {each.name} at revision {each.revision}: {ours}"
 
 
+def _restarts_are_limited(happenings: Sequence[Happening]) -> Iterator[str]:
+    """No more restarts are charged than runPolicy.backoffLimit allows."""
+    for each, _, after in _statuses(happenings):
+        limit = (each.object["spec"].get("runPolicy") or {}).get("backoffLimit", _BACKOFF_LIMIT)
+        if after.restarts > limit:
+            yield f"{each.name} at revision {each.revision}: {after.restarts} of {limit}"
+
+
 _CHECKS: tuple[Callable[[Sequence[Happening]], Iterator[str]], ...] = (
     _attempt_never_goes_down,
     _attempts_are_written_ahead,
-    _attempts_do_not_overlap,
+    attempts_do_not_overlap,
     _a_complete_gang_gets_no_pod,
+    one_pod_a_replica,
+    an_attempt_has_one_rendezvous,
     _one_charge_an_attempt,
+    _restarts_are_limited,
     _finished_is_finished,
     _transition_times_tell_of_transitions,
     _no_finalizer_is_set,
 )
-
-
-def _created(happening: Happening) -> int | None:
-    """Returns the attempt of a pod that a happening creates, or None for any other happening."""
-    created = happening.kind == "pods" and happening.type == "ADDED"
-    return _attempt(happening.object) if created else None
-
-
-def _attempt(pod: Object) -> int | None:
-    text = (pod["metadata"].get("labels") or {}).get(names.LABEL_ATTEMPT)
-    return int(text) if text is not None else None
-
-
-def _owner(item: Object) -> str:
-    references = item["metadata"].get("ownerReferences") or []
-    return next((str(each["uid"]) for each in references if each["kind"] == names.KIND), "")
 
 
 def _or(value: int | None, otherwise: int) -> int:

@@ -1,12 +1,15 @@
 """Servers that tests start: on free loopback ports, bound to the life of the test run, ended by their process id."""
 
+import itertools
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qmljob.local import launch
+
+_LASTING_START, _LASTING = 20000, 12000
 
 
 def bound(command: Sequence[str]) -> list[str]:
@@ -23,3 +26,18 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def lasting_ports() -> Iterator[int]:
+    """Yields free ports that nobody is given by chance: they lie below those that the kernel gives to connections.
+
+    For servers that start late, or often: a port of `free_port` may have become a connection's own by then.
+    """
+    for number in itertools.cycle(range(_LASTING)):
+        port = _LASTING_START + (os.getpid() * 61 + number) % _LASTING
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        yield port

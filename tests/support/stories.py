@@ -145,6 +145,9 @@ class Scene:
         self.operator = operator
         self.timeline = timeline
         self.manifest: Object = manifest({"name": JOB})
+        self.bystanders: frozenset[str] = frozenset()
+        """The uids of objects that are not of the story."""
+        self.patience = LIMIT_SECONDS
         self._log = len(operator.log())
         self._begin = self.plane.audit_mark()
 
@@ -202,7 +205,7 @@ class Scene:
         """Returns what the watches show now."""
         status = self.status()
         failure = status.last_failure
-        pods = self.timeline.present("pods")
+        pods = self.present("pods")
         return Seen(
             exists=self.job() is not None,
             phase=status.phase,
@@ -214,12 +217,17 @@ class Scene:
             pods={_short(pod): _attempt(pod) for pod in pods},
             ending=frozenset(_short(pod) for pod in pods if pod["metadata"].get("deletionTimestamp")),
             again=frozenset(self._made_again()),
-            services=frozenset(map(_short, self.timeline.present("services"))),
-            jobs=frozenset(map(_short, self.timeline.present("jobs"))),
+            services=frozenset(map(_short, self.present("services"))),
+            jobs=frozenset(map(_short, self.present("jobs"))),
             failure=failure and (failure.replica.removeprefix(f"{JOB}-"), failure.exit_code, Reason(failure.reason)),
             epoch=status.progress.epoch if status.progress else None,
             mse=status.results.mse if status.results else None,
         )
+
+    def present(self, kind: str) -> list[Object]:
+        """Returns the objects of a kind that the watches show, bystanders aside."""
+        found = self.timeline.present(kind)
+        return [each for each in found if each["metadata"]["uid"] not in self.bystanders]
 
     def events(self) -> list[Object]:
         """Returns all events on the job, in their order."""
@@ -234,7 +242,7 @@ class Scene:
             seen = self.seen()
             return all(getattr(seen, name) == value for name, value in wanted.items())
 
-        if not self.timeline.until(reached):
+        if not self.timeline.until(reached, self.patience):
             raise AssertionError("\n  ".join([f"{what}:", *self._differences(replace(self.seen(), **wanted))]))
 
     def _made_again(self) -> Iterator[str]:
@@ -293,7 +301,7 @@ class Scene:
         body = {"metadata": {"annotations": {"example.com/touched": str(next(_TOUCHES))}}}
         response = self.plane.request("PATCH", self.job_path(), body, content_type=MERGE_PATCH)
         again = threading.Event()
-        deadline = time.monotonic() + LIMIT_SECONDS
+        deadline = time.monotonic() + self.patience
         while response.ok and self.operator.passes() <= passes:
             if time.monotonic() > deadline:
                 raise TimeoutError("the operator made no pass over a job that had changed")

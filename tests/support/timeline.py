@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from qmljob_api import names
-from support.api_client import LIMIT_SECONDS, Object, Watch
+from support.api_client import LIMIT_SECONDS, Event, Object, Watch
 from support.control_plane import ControlPlane
 
 PATHS: Mapping[str, str] = MappingProxyType(
@@ -61,15 +61,19 @@ class Timeline:
     def follow(self, kind: str, watch: Watch) -> None:
         """Reads a watch to its end."""
         for event in watch:
-            happening = Happening(int(event.object["metadata"]["resourceVersion"]), kind, event.type, event.object)
-            with self._changed:
-                self._happenings.append(happening)
-                if event.type == "DELETED":
-                    # A name may have a new bearer already, where the watches of two kinds are read side by side.
-                    self._present[kind].pop(happening.uid, None)
-                else:
-                    self._present[kind][happening.uid] = event.object
-                self._changed.notify_all()
+            self.note(kind, event)
+
+    def note(self, kind: str, event: Event) -> None:
+        """Takes one event of a watch."""
+        happening = Happening(int(event.object["metadata"]["resourceVersion"]), kind, event.type, event.object)
+        with self._changed:
+            self._happenings.append(happening)
+            if event.type == "DELETED":
+                # A name may have a new bearer already, where the watches of two kinds are read side by side.
+                self._present[kind].pop(happening.uid, None)
+            else:
+                self._present[kind][happening.uid] = event.object
+            self._changed.notify_all()
 
     def happenings(self) -> list[Happening]:
         """Returns everything so far, in its order."""

@@ -171,7 +171,12 @@ class Cluster:
     async def delete(
         self, kind: Kind, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
     ) -> Document | None:
-        """Deletes exactly the object with this uid; returns what is left of it, None where it was gone already."""
+        """Deletes exactly the object with this uid; returns what is left of it, None where it was gone already.
+
+        Raises:
+            ApiError: the API server refused it.
+            TransientError: it may succeed later.
+        """
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -183,9 +188,13 @@ class Cluster:
         try:
             return await self._write("DELETE", _path(kind, namespace, name), "delete", kind, body=body)
         except ApiError as error:
-            if error.status in (404, 409):  # gone, or another object has the name by now
-                return None
-            raise
+            if error.status not in (404, 409):
+                raise
+            # A conflict is no proof that another object has the name by now: to be taken for gone, it must be.
+            found = await self.get(kind, namespace, name) if error.status == 409 else None
+            if found is not None and found["metadata"]["uid"] == uid:
+                raise TransientError(f"delete {kind} {name}: {error}") from error
+            return None
 
     async def post_event(self, event: Document) -> None:
         """Posts an event; one of the same name stands for the same news, and nothing is done."""
