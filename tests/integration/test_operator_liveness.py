@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 
 from qmljob_api import names
+from qmljob_api.conditions import Phase
 from qmljob_api.testing import manifest
 from qmljob_operator.controller import health
-from support import wedged_operator
 from support.api_client import LIMIT_SECONDS
-from support.api_proxy import api_proxy
 from support.control_plane import ControlPlane
+from support.impatient_operator import WEDGE
+from support.injector.calls import Call
+from support.injector.faults import Fault, FaultKind
+from support.injector.proxy import injector_before
 from support.kubelet import Kubelet, starts_and_goes
 from support.operator_process import PROGRAM, OperatorProcess, running_operator
 from support.stories import Story, scene
-from support.story_actions import both, create, until
+from support.story_actions import both, create, patch, until
 
 pytestmark = pytest.mark.usefixtures("empty_stage", "operator_rights")
 
+IMPATIENT_PROGRAM = "support.impatient_operator"
 LOOK_AGAIN_SECONDS = 0.1
 PERIOD_SECONDS, TIMEOUT_SECONDS, THRESHOLD = 10.0, 5.0, 3
 """The kubelet's probes, as manifests/base/operator.yaml has them."""
@@ -43,19 +47,49 @@ def test_a_queue_that_stands_still_is_red(kubelet: Kubelet, tmp_path: Path) -> N
     flags = ("--no-leader-election", "--workers=2")
     plane, jobs = kubelet.plane, f"/apis/{names.API_VERSION}/namespaces/{kubelet.namespace}/{names.PLURAL}"
     with running_operator(
-        plane, tmp_path / "log", namespaces=(kubelet.namespace,), flags=flags, program="support.wedged_operator"
+        plane, tmp_path / "log", namespaces=(kubelet.namespace,), flags=flags, program=IMPATIENT_PROGRAM
     ) as operator:
-        plane.call("POST", jobs, manifest({"name": f"{wedged_operator.NAME}-0"}))
+        plane.call("POST", jobs, manifest({"name": f"{WEDGE}-0"}))
         plane.call("POST", jobs, manifest({"name": "qcnn"}))
         plane.wait_until(
             "GET", f"{jobs}/qcnn", lambda answer: "status" in answer.body, what="a pass that hangs stops no other job"
         )
         assert operator.get("/healthz") == (200, "ok\n")
 
-        plane.call("POST", jobs, manifest({"name": f"{wedged_operator.NAME}-1"}))
+        plane.call("POST", jobs, manifest({"name": f"{WEDGE}-1"}))
         plane.call("POST", jobs, manifest({"name": "waits"}))
         text = await_health(operator, lambda status, _: status == 503, within=LIMIT_SECONDS)
         assert text.startswith("queue: jobs wait, and none was taken up for "), text
+
+
+def test_a_watch_that_delivers_nothing_is_red_and_what_it_lacked_is_known_all_the_same(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
+    stall = Fault(Call("watch:pods"), FaultKind.STALL)
+    with (
+        injector_before(kubelet.plane, stall) as injector,
+        running_operator(
+            kubelet.plane,
+            tmp_path / "log",
+            namespaces=(kubelet.namespace,),
+            program=IMPATIENT_PROGRAM,
+            url=injector.url,
+        ) as operator,
+        scene(kubelet.plane, kubelet, operator) as stage,
+        stage.playing(Story("", [], kubelet=starts_and_goes)),
+    ):
+        assert operator.get("/healthz") == (200, "ok\n")
+        create()(stage)
+        assert stage.timeline.until(lambda: len(stage.timeline.present("pods")) == 2)
+        again = threading.Event()
+        for number in range(int(LIMIT_SECONDS / LOOK_AGAIN_SECONDS)):
+            # Something that the watch lacks at each audit.
+            patch("pods", "worker-0", {"metadata": {"annotations": {"number": str(number)}}})(stage)
+            if operator.get("/healthz")[0] == 503:
+                break
+            again.wait(LOOK_AGAIN_SECONDS)
+        assert operator.get("/healthz") == (503, "watch-streams: no longer delivered: pods\n")
+        until(phase=Phase.RUNNING)(stage)
 
 
 def test_an_event_loop_that_was_blocked_is_red(kubelet: Kubelet, tmp_path: Path) -> None:
@@ -97,7 +131,7 @@ def test_an_outage_of_five_minutes_a_quiet_cluster_and_standing_by_restart_nothi
     control_plane.request("DELETE", f"{leases}/{names.OPERATOR}")
     pair = (f"--lease-namespace={names.OPERATOR_NAMESPACE}",)
     with ExitStack() as stack:
-        proxy = stack.enter_context(api_proxy(control_plane))
+        proxy = stack.enter_context(injector_before(control_plane))
 
         def start(name: str, flags: tuple[str, ...] = ("--no-leader-election",)) -> OperatorProcess:
             log, scope = tmp_path / name, () if name != "alone" else (kubelet.namespace,)
@@ -109,7 +143,7 @@ def test_an_outage_of_five_minutes_a_quiet_cluster_and_standing_by_restart_nothi
         alone, leader, standby = start("alone"), start("leader", pair), start("standby", pair)
         stage = stack.enter_context(scene(control_plane, kubelet, alone))
         stack.enter_context(stage.playing(Story("", [], kubelet=starts_and_goes)))
-        both(create(), until(phase="Running"))(stage)
+        both(create(), until(phase=Phase.RUNNING))(stage)
         before = stage.seen()
         probes = [Probes(operator) for operator in (alone, leader, standby)]
         proxy.cut()

@@ -1,6 +1,6 @@
-"""The hurried operator with a bug: each pass over a job whose name is `wedge` begins and never ends.
+"""The hurried operator with a short patience with itself, and with a bug: passes over some jobs begin and never end.
 
-python -m support.wedged_operator …                # takes the operator's own flags
+python -m support.impatient_operator …                # takes the operator's own flags
 """
 
 import asyncio
@@ -8,14 +8,23 @@ import sys
 from typing import Any
 
 from qmljob_operator import __main__ as program
-from qmljob_operator.controller import health
+from qmljob_operator.controller import audit, health
 from qmljob_operator.controller.reconcile import Reconciler
 from qmljob_operator.controller.workqueue import JobKey
 from support import hurried_operator
 
-NAME = "wedge"
+WEDGE = "wedge"
+"""How the name of a job begins whose passes never end."""
 STALLED_SECONDS = 2.0
-"""In the place of two minutes."""
+AUDIT_SECONDS = 2.0
+GRACE_SECONDS = 0.5
+
+
+def be_impatient() -> None:
+    """Shortens the times after which the operator calls itself ill."""
+    health.STALLED_SECONDS = STALLED_SECONDS
+    audit.AUDIT_SECONDS = AUDIT_SECONDS
+    audit.GRACE_SECONDS = GRACE_SECONDS
 
 
 def wedge() -> None:
@@ -23,15 +32,15 @@ def wedge() -> None:
     sound = Reconciler.reconcile
 
     async def reconcile(self: Reconciler, key: JobKey) -> Any:
-        if key.name.startswith(NAME):
+        if key.name.startswith(WEDGE):
             await asyncio.Event().wait()
         return await sound(self, key)
 
     Reconciler.reconcile = reconcile  # type: ignore[method-assign]
-    health.STALLED_SECONDS = STALLED_SECONDS
 
 
 if __name__ == "__main__":
     hurried_operator.hurry()
+    be_impatient()
     wedge()
     sys.exit(program.main())
