@@ -21,11 +21,17 @@ import pytest
 from e2e import sample, training
 from e2e.disturbances import ALL, Disturbance, Effect
 from e2e.kube import Document, Kube
+from qmljob_api.reasons import Reason
 
 STRIDE = 4
 """Epochs that training makes before each disturbance, at least."""
 LAST = 10
 """Epochs that it makes after all of them."""
+REASONS = {
+    Effect.CHARGED: Reason.REPLICA_FAILED,
+    Effect.DISRUPTED: Reason.DISRUPTED,
+    Effect.LOST_PEERS: Reason.LOST_PEERS_ONLY,
+}
 WORKERS = ("qcnn-worker-0", "qcnn-worker-1")
 
 
@@ -84,6 +90,8 @@ def weather(kube: Kube, strokes: Sequence[Stroke]) -> None:
         seen = training.until_epoch(kube, epoch + STRIDE, attempt=attempt, seconds=300)
         print(f"; attempt {attempt} from epoch {seen[0]}, {time.monotonic() - began:.0f} s")
         epoch = seen[-1]
+        if effect is not Effect.NOTHING:
+            check_told(kube, stroke, attempt - 1)
 
     status = kube.until_condition("qcnn", "InferenceSucceeded", seconds=60 + epochs * 3)
     check_counts(status, [stroke.disturbance.effect for stroke in strokes])
@@ -91,6 +99,20 @@ def weather(kube: Kube, strokes: Sequence[Stroke]) -> None:
     assert status["results"]["mse"] == kube.get("qmljob", "undisturbed")["status"]["results"]["mse"]
     check_artifact(kube)
     check_nothing_is_left(kube, before)
+
+
+def check_told(kube: Kube, stroke: Stroke, attempt: int) -> None:
+    """The status and an event say what ended an attempt."""
+    effect, says = stroke.disturbance.effect, stroke.disturbance.says.format(worker=stroke.worker)
+    status = kube.get("qmljob", "qcnn")["status"]
+    ended = status["history"][-1]
+    assert (ended["attempt"], ended["charged"], ended["reason"]) == (attempt, effect is Effect.CHARGED, REASONS[effect])
+    assert says in ended["message"], ended
+    told = [event["message"] for event in kube.list("events") if event.get("reason") == ended["reason"]]
+    assert any(says in message and f"(attempt {attempt + 1}" in message for message in told), told
+    if effect is Effect.CHARGED:
+        failure = status["lastFailure"]
+        assert (failure["replica"], failure["exitCode"], failure["attempt"]) == (stroke.worker, 137, attempt)
 
 
 def check_counts(status: Document, effects: Sequence[Effect]) -> None:
