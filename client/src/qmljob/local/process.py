@@ -1,9 +1,7 @@
 """One process of a local run: started in a session of its own, read line by line, ended with everything it started."""
 
-import codecs
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,18 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+from qmljob.local.lines import LineSplitter
 from qmljob.local.plan import ProcessPlan
 from qmljob_api.progress import PROGRESS_VERSION
-
-LINE_LIMIT = 16_384
-"""Characters of a line; a longer one is cut into several."""
 
 TAIL_LINES = 10
 _TAIL_WIDTH = 500
 _UNREAD_LINES = 1_000
 _DRAIN_SECONDS = 2.0
 _LAUNCHER = Path(__file__).with_name("launch.py")
-_ENDS_OF_LINE = re.compile(r"\r\n|\n|\r(?!\Z)")
 
 
 @dataclass(frozen=True)
@@ -131,21 +126,16 @@ class Process:
             self._unread.acquire()
 
     def _lines(self, descriptor: int) -> Iterator[str]:
-        """Yields the lines of the pipe. A carriage return ends a line too: progress bars rewrite theirs."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        rest = ""
+        """Yields the lines of the pipe."""
+        lines = LineSplitter()
         while True:
             self._reading = True
             chunk = os.read(descriptor, 65_536)
             self._reading = False
-            *complete, rest = _ENDS_OF_LINE.split(rest + decoder.decode(chunk, final=not chunk))
-            if not chunk or len(rest) > LINE_LIMIT:
-                complete, rest = [*complete, rest], ""
-            for position, text in enumerate(complete):
-                if chunk or text or position < len(complete) - 1:
-                    yield from _pieces(text.removesuffix("\r"))
             if not chunk:
-                return
+                break
+            yield from lines.feed(chunk)
+        yield from lines.finish()
 
     def _wait(self, reader: threading.Thread) -> None:
         # The process is left a zombie until its group is ended: so long, its id can't belong to anyone else.
@@ -165,8 +155,3 @@ class Process:
     def _kill_group(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
-
-
-def _pieces(text: str) -> Iterator[str]:
-    for start in range(0, max(len(text), 1), LINE_LIMIT):
-        yield text[start : start + LINE_LIMIT]
