@@ -1,5 +1,7 @@
 """Lines of a pipe: the same ones, wherever the pipe cuts them."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +50,7 @@ WORDS = st.lists(st.sampled_from(["a", "ä", "\n", "\r", "\r\n", LONG[:-1], LONG
 def test_where_the_pipe_cuts_does_not_matter(words: list[str], cuts: list[int]) -> None:
     data = "".join(words).encode()
     places = [0, *sorted(cuts), len(data)]
-    parts = [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    parts = [data[start:end] for start, end in itertools.pairwise(places)]
     assert lines_of(*parts) == lines_of(data)
 
 
