@@ -66,6 +66,7 @@ def test_a_process_sees_what_a_pod_would_and_its_own_ports(tmp_path: Path) -> No
             "message": os.environ["QMLJOB_TERMINATION_MESSAGE_PATH"],
             "session": os.getsid(0) == os.getpid(),
         }))
+        meet()
     """
     ports = [{"name": "my-profiler", "port": 2223}]
     run = Run(manifest(tmp_path, program, ports=ports, runPolicy={"startupDeadlineSeconds": 33}))
@@ -100,6 +101,8 @@ def test_what_still_runs_after_the_chiefs_success_is_ended(tmp_path: Path) -> No
     program = """
         if index == 1:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        meet()
+        if index == 1:
             wait_for_the_end()
     """
     run = Run(manifest(tmp_path, program))

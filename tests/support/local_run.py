@@ -38,6 +38,21 @@ def epoch(number, loss=None):
 
 def wait_for_the_end():
     signal.pause()
+
+def meet():
+    # The chief goes on when the others have come here: its end may be theirs.
+    pipe = f"{__file__}.{attempt}"
+    try:
+        os.mkfifo(pipe)
+    except FileExistsError:
+        pass
+    end = os.open(pipe, os.O_RDWR)
+    if index:
+        os.write(end, b".")
+        return
+    missing = len(config["cluster"]["worker"]) - 1
+    while missing:
+        missing -= len(os.read(end, missing))
 """
 INFER = """
 import json, os
