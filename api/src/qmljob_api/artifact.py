@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 ARTIFACT_FORMAT = 1
 CHECKPOINT_FORMAT = 1
+MAX_QUBITS = 999
+"""Far above what trains today. A manifest may come from anybody, and its model is built before it can be compared."""
 _SHA256 = r"^[0-9a-f]{64}$"
 
 
@@ -18,7 +20,7 @@ class DataFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,255}$", description="a name in the manifest's own folder")
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{3,255}$", description="a name in the manifest's own folder")
     sha256: str = Field(pattern=_SHA256)
     size: int = Field(ge=0, description="bytes")
 
@@ -29,7 +31,7 @@ class ModelDescription(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     workload: str = Field(min_length=1, max_length=63)
-    qubits: int = Field(ge=1)
+    qubits: int = Field(ge=1, le=MAX_QUBITS)
     symbols: tuple[str, ...] = Field(description="the circuit's trainable symbols, in the order of the weights")
     parameters: int = Field(ge=1, description="trainable numbers, quantum and classical")
 

@@ -32,6 +32,7 @@ from qmljob_training.stores import (
     put_fenced,
     split_location,
 )
+from qmljob_training.weights_file import UNREADABLE, check_weights_file
 from qmljob_training.workloads.protocol import Split, Workload, WorkloadOptions
 
 if TYPE_CHECKING:
@@ -219,8 +220,9 @@ def rebuild(artifact: Artifact, engine: Engine) -> "tf_keras.Model":
         )
     with _h5_file(artifact.weights) as path:
         try:
+            check_weights_file(path)
             model.load_weights(str(path))
-        except (ValueError, OSError, KeyError) as error:
+        except UNREADABLE as error:
             raise BadArtifactError(
                 f"artifact {artifact.location}: its weights are of another model than {described.workload} with "
                 f"{described.qubits} qubits; train again or name the right artifact"
@@ -255,6 +257,8 @@ def _decode_split(data: bytes, location: str) -> Split:
         split = Split(arrays["features"], arrays["labels"])
     except (ValueError, KeyError) as error:
         raise BadArtifactError(f"artifact {location}: its test split can't be read; train again") from error
+    if {split.features.dtype.kind, split.labels.dtype.kind} != {"f"}:
+        raise BadArtifactError(f"artifact {location}: its test split can't be read; train again")
     if split.features.ndim != 2 or split.labels.shape != split.features.shape[:1] or not len(split):
         raise BadArtifactError(f"artifact {location}: its test split holds no labelled examples; train again")
     if found := first_not_finite(split):

@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from qmljob_api.artifact import CHECKPOINT_FORMAT, CheckpointPointer
 from qmljob_training.arrays import pack, unpack
@@ -54,6 +55,9 @@ class Checkpoint:
 
     position: Position
     state: State
+
+
+_POSITION = TypeAdapter(Position)
 
 
 class _MovedError(Exception):
@@ -210,8 +214,12 @@ def decode(data: bytes) -> Checkpoint:
         arrays = unpack(data)
         meta = json.loads(arrays.pop(_META).tobytes())
         state = {name.removeprefix(_STATE): value for name, value in arrays.items()}
-        checkpoint = Checkpoint(Position(**meta["position"]), state)
-    except (ValueError, KeyError, TypeError) as error:
+        checkpoint = Checkpoint(_POSITION.validate_json(json.dumps(meta["position"]), strict=True), state)
+        if set(meta["position"]) - set(asdict(checkpoint.position)):
+            raise ValueError("it has fields that this version does not know")
+        if min(checkpoint.position.epoch, checkpoint.position.examples, checkpoint.position.steps) < 0:
+            raise ValueError("it stands before the first epoch")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadArtifactError(f"its data can't be read ({type(error).__name__})") from error
     if found := not_finite_in(state.items()):
         raise BadArtifactError(found)

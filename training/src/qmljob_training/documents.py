@@ -27,7 +27,7 @@ def read_document(data: bytes, kind: type[_D], newest: int) -> _D:
     """
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DocumentError("is damaged (not JSON)") from error
     number = found.get("format") if isinstance(found, dict) else None
     if isinstance(number, int) and number > newest:

@@ -2,6 +2,9 @@
 
 from qmljob_api.exitcodes import ExitCode
 
+MESSAGE_LIMIT = 2000
+"""Characters of a message that quotes what it is about."""
+
 
 class ProgramError(Exception):
     """Ends the program with `exit_code` and its message, without a traceback."""
@@ -16,9 +19,16 @@ class ConfigurationError(ProgramError):
 
 
 class BadArtifactError(ProgramError):
-    """An artifact or checkpoint that is missing, damaged, or of another model."""
+    """An artifact or checkpoint that is missing, damaged, or of another model.
+
+    Its message may quote what stands there, which anybody may have written: it stays one line of printable text.
+    """
 
     exit_code = ExitCode.BAD_ARTIFACT
+
+    def __init__(self, message: str) -> None:
+        line = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in message)
+        super().__init__(line if len(line) <= MESSAGE_LIMIT else f"{line[: MESSAGE_LIMIT - 1]}…")
 
 
 class LostPeerError(ProgramError):

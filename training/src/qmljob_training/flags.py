@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qmljob_api import environment
+from qmljob_api.artifact import MAX_QUBITS
 from qmljob_training import plugins
 from qmljob_training.commandline import (
     FlagParser,
@@ -155,7 +156,7 @@ def _add_model_flags(group: argparse._ArgumentGroup) -> None:
     known = ", ".join(plugins.names(plugins.WORKLOADS))
     add = group.add_argument
     add("--workload", default="qcnn", help=f"model with its data set (default %(default)s; here: {known})")
-    add("--qubits", type=whole_number(1, 999), default=8, help="default %(default)s")
+    add("--qubits", type=whole_number(1, MAX_QUBITS), default=8, help="default %(default)s")
     add("--examples", type=whole_number(1), default=160, help="training and test examples together (%(default)s)")
     add("--seed", type=whole_number(0), default=0, help="of data, order and weights (default %(default)s)")
     engines = ", ".join(plugins.names(plugins.ENGINES))
