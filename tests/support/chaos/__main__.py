@@ -62,9 +62,10 @@ def _scenarios(words: Mapping[str, str]) -> Sequence[Scenario]:
         raise ValueError(f"fault={words['fault']}: there are {', '.join(FaultKind)}")
     if "scenario" not in words:
         return SCENARIOS
-    if words["scenario"] not in BY_NAME:
+    wanted = words["scenario"].split(",")
+    if not set(wanted) <= BY_NAME.keys():
         raise ValueError(f"scenario={words['scenario']}: there are {', '.join(BY_NAME)}")
-    return [BY_NAME[words["scenario"]]]
+    return [BY_NAME[name] for name in wanted]
 
 
 def _run(scenario: Scenario, words: Mapping[str, str], one: Case | None, side_by_side: int) -> Count:

@@ -4,7 +4,8 @@ Each is a patch of a forked operator's process, and a case that shows it: broken
 name that is no longer where a patch looks for it is an error.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from qmljob_operator.planning import attempts, draft, finished, lifecycle, objec
 from qmljob_operator.policy import RestartGang
 
 Patch = Callable[[], None]
+_REPLACED: list[tuple[Any, str, Any]] = []
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,19 @@ class Broken:
 def _put(module: Any, name: str, value: Any) -> None:
     if not hasattr(module, name):
         raise AttributeError(f"{module} has no {name}: look where it went")
+    _REPLACED.append((module, name, getattr(module, name)))
     setattr(module, name, value)
+
+
+@contextmanager
+def broken_here(broken: "Broken") -> Iterator[None]:
+    """Breaks the operators of this very process, until the block ends."""
+    broken.patch()
+    try:
+        yield
+    finally:
+        while _REPLACED:
+            setattr(*_REPLACED.pop())
 
 
 def _no_write_ahead() -> None:

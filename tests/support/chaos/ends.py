@@ -12,6 +12,9 @@ from support.timeline import PATHS
 
 _STATUS = frozenset({"startTime", "completionTime", "progress", "nextAttemptTime"})
 _TIMES = frozenset({"time", "lastTransitionTime", "startTime", "uid"})
+_BY_CHANCE = frozenset({"failed"})
+"""Of replicaStatuses: a pod that is deleted ends with SIGTERM's code a moment before it goes, and who sees that counts
+it."""
 _KINDS = tuple(kind for kind in PATHS if kind not in {names.PLURAL, "events"})
 
 End = Mapping[str, Any]
@@ -25,7 +28,8 @@ def end_of(scene: Scene) -> End:
         status = {name: part for name, part in (job.get("status") or {}).items() if name not in _STATUS}
         # What kept a job for a while, and does no longer, is no part of its end.
         held = [each for each in status.get("conditions") or () if each["reason"] != Reason.RESOLVED]
-        end["status"] = _timeless({**status, "conditions": held})
+        counts = {role: _without(count, _BY_CHANCE) for role, count in status.get("replicaStatuses", {}).items()}
+        end["status"] = _timeless({**status, "conditions": held, "replicaStatuses": counts})
         end["spec"] = job["spec"]
     owner = job["metadata"]["uid"] if job is not None else ""
     for kind in _KINDS:
@@ -51,6 +55,10 @@ def _object(item: Object, owner: str) -> Object:
         "phase": status.get("phase"),
         "conditions": sorted(each["type"] for each in status.get("conditions") or () if each["status"] == "True"),
     }
+
+
+def _without(document: Object, keys: frozenset[str]) -> Object:
+    return {key: part for key, part in document.items() if key not in keys}
 
 
 def _timeless(value: Any) -> Any:
