@@ -27,7 +27,7 @@ MENDED = [
     "scenario=fail call=delete:services/qcnn-worker-0@1 fault=409",
     "scenario=suspend call=delete:pods/qcnn-worker-0@1 fault=409",
 ]
-QUICK = ("adopts", "takes-strangers", "charges-twice")
+QUICK = ("adopts", "takes-strangers")
 """Broken operators that are found out in a second."""
 
 

@@ -13,7 +13,6 @@ STEPS = 20
 FEW, MANY = 12, 2000
 FOUND_OUT = {
     "charges-disruptions": "1 restarts and 1 disruptions more",
-    "no-barrier": "while one of another attempt exists",
     "never-completes": "the job has not ended",
 }
 """Operators that are broken on purpose, and what is said of them."""
