@@ -30,14 +30,14 @@ def assert_model_is_right(model: CircuitModel, seed: int, method: str) -> None:
     upstream = numbers.uniform(-1, 1, (2, len(model.observables)))
     functions = model_functions(model, method, 8)
     given = [tf.constant(array, tf.float64) for array in (features, weights, upstream)]
-    np.testing.assert_allclose(functions.values(*given[:2]), reference_values(model, features, weights), atol=1e-6)
+    np.testing.assert_allclose(functions.values(*given[:2])[0], reference_values(model, features, weights), atol=1e-6)
     towards = [numbers.normal(size=features.shape), numbers.normal(size=weights.shape)]
     plus, minus = (
         np.sum(upstream * reference_values(model, features + step * towards[0], weights + step * towards[1]))
         for step in (STEP, -STEP)
     )
-    found = np.sum(functions.feature_gradient(*given) * towards[0])
-    found += np.sum(functions.weight_gradient(*given) * towards[1])
+    found = np.sum(functions.feature_gradient(*given, ()) * towards[0])
+    found += np.sum(functions.weight_gradient(*given, ()) * towards[1])
     scale = 1.0 + abs(found)
     assert found / scale == pytest.approx((plus - minus) / (2 * STEP) / scale, abs=2e-5)
 

@@ -9,7 +9,7 @@ from qmljob_training.preemption import block_sigterm
 
 
 def main() -> NoReturn:
-    """The entry point: `train` (the default), `describe` or `explain`."""
+    """The entry point: `train` (the default), `describe`, `explain` or `native`."""
     runtime.prepare_environment()
     arguments = sys.argv[1:]
     if arguments[:1] == ["describe"]:
@@ -20,6 +20,10 @@ def main() -> NoReturn:
         from qmljob_training.explain import run as explain
 
         end(explain, arguments[1:])
+    if arguments[:1] == ["native"]:
+        from qmljob_training.native.build import run as native
+
+        end(native, arguments[1:])
     block_sigterm()
     from qmljob_training.worker import run as train
 

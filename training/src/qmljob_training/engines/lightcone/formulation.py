@@ -23,6 +23,9 @@ MAX_NETWORK_COST = 10**8
 WIDE_FROM = 10
 """Qubits from which state vectors are out of the innermost cache, and wider blocks save passes over memory."""
 
+NATIVE_WIDTH = 3
+"""Qubits of a block for the native loops (measured: docs/engines.md)."""
+
 
 @dataclass(frozen=True)
 class Formulation:
@@ -41,11 +44,12 @@ class Formulation:
     columns: tuple[int, ...] = ()
 
 
-def formulate(model: CircuitModel, method: str = "auto") -> Formulation:
+def formulate(model: CircuitModel, method: str = "auto", *, native: bool = False) -> Formulation:
     """Chooses the cheaper way by estimated multiplications for a batch of 32.
 
     Args:
         method: "heisenberg" or "state" asks for one way where both are possible.
+        native: whether the native loops move state vectors.
 
     Raises:
         ConfigurationError: the circuit holds something that can't be simulated.
@@ -62,7 +66,7 @@ def formulate(model: CircuitModel, method: str = "auto") -> Formulation:
     limit = inf if method == "heisenberg" else min(limit, MAX_NETWORK_COST)
     if method != "state" and (found := _heisenberg(model, primitives, strings, cones, limit)):
         return Formulation(constants, *found)
-    programs = tuple(_states(group, active, strings, primitives, model.feature_symbols) for group in groups)
+    programs = tuple(_states(group, active, strings, primitives, model.feature_symbols, native) for group in groups)
     columns = tuple(active[number] for group in groups for number in group.readouts)
     return Formulation(constants, states=programs, columns=columns)
 
@@ -99,7 +103,8 @@ def _states(
     strings: Sequence[Sequence[cirq.PauliString]],
     primitives: Sequence[Primitive],
     features: Sequence[str],
+    native: bool,
 ) -> StateProgram:
-    width = 4 if len(group.cone.qubits) >= WIDE_FROM else 2
+    width = NATIVE_WIDTH if native else 4 if len(group.cone.qubits) >= WIDE_FROM else 2
     blocks = fuse([primitives[index] for index in group.cone.gates], frozenset(features), width)
     return state_program(blocks, group.cone.qubits, [strings[active[number]] for number in group.readouts])

@@ -52,11 +52,7 @@ def state_program(
     initial = None
     if len(qubits) <= MAX_FOLDED_QUBITS:
         folded, placed = _leading_constants(placed)
-        initial = np.zeros((2,) * len(qubits), np.complex128)
-        initial[(0,) * len(qubits)] = 1.0
-        for block, places in folded:
-            initial = _applied(constant_matrix(block), initial, places)
-        initial = initial.reshape(-1)
+        initial = _folded(folded, len(qubits)) if folded else None
     strings = tuple(
         tuple((term.coefficient.real, tuple((place[q], str(pauli)) for q, pauli in term.items())) for term in terms)
         for terms in observables
@@ -283,6 +279,14 @@ def _leading_constants(
             rest.append((block, places))
             used |= set(places)
     return folded, rest
+
+
+def _folded(folded: list[tuple[Block, tuple[int, ...]]], count: int) -> NDArray[np.complex128]:
+    state = np.zeros((2,) * count, np.complex128)
+    state[(0,) * count] = 1.0
+    for block, places in folded:
+        state = _applied(constant_matrix(block), state, places)
+    return state.reshape(-1)
 
 
 def _applied(matrix: NDArray[np.complex128], state: NDArray[np.complex128], places: Sequence[int]) -> NDArray:
