@@ -99,6 +99,7 @@ def test_both_engines_are_ranked_by_the_same_circuits(monkeypatch: pytest.Monkey
     monkeypatch.setattr(estimate, "TFQ_GATE_SECONDS", 0.0)
     monkeypatch.setattr(estimate, "TFQ_AMPLITUDE_SECONDS", 0.0)
     monkeypatch.setattr(estimate, "STATE_SECONDS", 1.0)
+    monkeypatch.setattr(estimate, "NATIVE_SECONDS", 1.0)
     monkeypatch.setattr(estimate, "NETWORK_SECONDS", 1.0)
     assert auto.choose((model,)).engine == "tfq"
 

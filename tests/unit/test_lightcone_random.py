@@ -15,7 +15,10 @@ from hypothesis import strategies as st  # noqa: E402
 
 from qmljob_training.engines.lightcone.engine import LightconeEngine, model_functions  # noqa: E402
 from qmljob_training.engines.protocol import CircuitModel  # noqa: E402
+from qmljob_training.native import ops  # noqa: E402
+from qmljob_training.native.ops import Native  # noqa: E402
 from qmljob_training.testing.engine_contract import reference_values  # noqa: E402
+from support.native import require_native  # noqa: E402
 from support.random_circuits import random_model  # noqa: E402
 
 STEP = 1e-4
@@ -23,26 +26,36 @@ FUZZED = 5_000
 FUZZING_SEED = 20_261_121
 
 
+def loops(method: str) -> tuple[str, Native | None]:
+    """Returns the engine's method, and the native loops where they are what is meant."""
+    if method != "native":
+        return method, None
+    require_native()
+    return "state", ops.load()
+
+
 def assert_model_is_right(model: CircuitModel, seed: int, method: str) -> None:
     numbers = np.random.default_rng(seed)
     features = numbers.uniform(-2, 2, (2, len(model.feature_symbols)))
     weights = numbers.uniform(-2, 2, len(model.weight_symbols))
     upstream = numbers.uniform(-1, 1, (2, len(model.observables)))
-    functions = model_functions(model, method, 8)
+    way, native = loops(method)
+    functions = model_functions(model, way, 8, native)
     given = [tf.constant(array, tf.float64) for array in (features, weights, upstream)]
-    np.testing.assert_allclose(functions.values(*given[:2])[0], reference_values(model, features, weights), atol=1e-6)
+    values, kept = functions.values(*given[:2])
+    np.testing.assert_allclose(values, reference_values(model, features, weights), atol=1e-6)
     towards = [numbers.normal(size=features.shape), numbers.normal(size=weights.shape)]
     plus, minus = (
         np.sum(upstream * reference_values(model, features + step * towards[0], weights + step * towards[1]))
         for step in (STEP, -STEP)
     )
-    found = np.sum(functions.feature_gradient(*given, ()) * towards[0])
-    found += np.sum(functions.weight_gradient(*given, ()) * towards[1])
+    found = np.sum(functions.feature_gradient(*given, kept) * towards[0])
+    found += np.sum(functions.weight_gradient(*given, kept) * towards[1])
     scale = 1.0 + abs(found)
     assert found / scale == pytest.approx((plus - minus) / (2 * STEP) / scale, abs=2e-5)
 
 
-@pytest.mark.parametrize("method", ["state", "heisenberg"])
+@pytest.mark.parametrize("method", ["state", "heisenberg", "native"])
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32), qubits=st.integers(1, 8), depth=st.integers(0, 14))
 def test_values_and_gradients_are_right_for_any_circuit(seed: int, qubits: int, depth: int, method: str) -> None:
@@ -60,20 +73,20 @@ def test_fuzzing() -> None:
     for number in range(FUZZED):
         seed = FUZZING_SEED + number
         try:
-            assert_model_is_right(
-                random_model(seed, int(numbers.integers(1, 9)), int(numbers.integers(0, 16))), seed, "auto"
-            )
+            model = random_model(seed, int(numbers.integers(1, 9)), int(numbers.integers(0, 16)))
+            assert_model_is_right(model, seed, "native" if number % 2 else "auto")
         except Exception as error:
             error.add_note(f"circuit {number}: seed {seed}")
             raise
 
 
-@pytest.mark.parametrize("method", ["state", "heisenberg"])
+@pytest.mark.parametrize("method", ["state", "heisenberg", "native"])
 def test_compiled_anew_the_bits_are_the_same(method: str) -> None:
     model = random_model(5, 3, 6)
     features, weights = tf.constant([[0.3, 0.1]]), tf.linspace(0.1, 0.9, len(model.weight_symbols))
     found = []
-    for engine in (LightconeEngine(method=method), LightconeEngine(method=method)):
+    way, native = loops(method)
+    for engine in (LightconeEngine(method=way, native=native is not None) for _ in range(2)):
         with tf.GradientTape() as tape:
             tape.watch(weights)
             values = engine.expectation(model)(features[:, : len(model.feature_symbols)], weights)

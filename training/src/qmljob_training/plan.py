@@ -10,6 +10,7 @@ from qmljob_training.engines import auto
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.finite import check_finite
 from qmljob_training.flags import TrainingConfig
+from qmljob_training.native import ops
 from qmljob_training.rendezvous import Rendezvous, check_port
 from qmljob_training.stores import open_store
 from qmljob_training.strategies.protocol import Strategy
@@ -142,6 +143,9 @@ def _own_folder(config: TrainingConfig, rendezvous: Rendezvous) -> CheckpointFol
 def _folder(config: TrainingConfig, rendezvous: Rendezvous, location: str, flag: str) -> CheckpointFolder:
     fingerprint: Fingerprint = {"workload": config.workload, **asdict(config.options)}
     fingerprint |= {"learning_rate": config.learning_rate, "engine": config.engine, "strategy": config.strategy}
+    if config.engine == auto.LIGHTCONE:
+        # Loops of another instruction set, or TensorFlow in their place, give other last bits.
+        fingerprint |= {"loops": ops.description()}
     fingerprint |= {"global_batch_size": config.batch_of_all(rendezvous.workers), "workers": rendezvous.workers}
     return CheckpointFolder(
         open_store(location),

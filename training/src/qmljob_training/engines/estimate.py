@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import cirq
 import sympy
 
-from qmljob_training.engines.lightcone import costs
+from qmljob_training.engines.lightcone import costs, native
 from qmljob_training.engines.lightcone.cone import Cone, past_cone
 from qmljob_training.engines.lightcone.contraction import STEP_COST
 from qmljob_training.engines.lightcone.costs import ReadoutGroup, merge_readouts, state_cost
@@ -22,6 +22,7 @@ from qmljob_training.engines.lightcone.lowering import Primitive, lower
 from qmljob_training.engines.lightcone.statevector import ONE_BY_ONE
 from qmljob_training.engines.protocol import CircuitModel
 from qmljob_training.errors import ConfigurationError
+from qmljob_training.native import ops
 
 ASSUMED_BATCH = 32
 """Examples a step that engines are compared at, so that the choice does not depend on how many workers there are."""
@@ -35,6 +36,10 @@ NETWORK_SECONDS = 0.18e-9
 """A multiplication of lightcone's where it contracts networks, in value and gradient, with XLA's overhead."""
 STATE_SECONDS = 0.18e-9
 """The same where it moves state vectors."""
+NATIVE_SECONDS = costs.NATIVE_SHARE * STATE_SECONDS
+"""The same where the native loops move them."""
+NATIVE_CALL_SECONDS = 0.15e-3
+"""Of a step with native loops: XLA makes the matrices and takes their gradient back, as calls of their own."""
 LIGHTCONE_GRADIENT = 3
 """Multiplications of value and gradient, as a multiple of the value's alone."""
 COMPILE_BASE_SECONDS = 1.5
@@ -117,14 +122,16 @@ def lightcone_bound(sights: Sequence[Sight], batch: int) -> float:
     if _memory_refusal(largest) is not None:
         return math.inf
     operations = sum(state_cost(group.cone, primitives, batch) for group, primitives in groups)
-    return LIGHTCONE_GRADIENT * operations * STATE_SECONDS + LOOP_SECONDS
+    rate = NATIVE_SECONDS if ops.available() else STATE_SECONDS
+    return LIGHTCONE_GRADIENT * operations * rate + LOOP_SECONDS + _call_seconds(native=ops.available())
 
 
 def lightcone_estimate(formulations: Sequence[Formulation], batch: int) -> Estimate:
     """Returns the estimate for what lightcone has planned for a model's circuits."""
     operations = [formulation_cost(each, batch) for each in formulations]
-    rates = [STATE_SECONDS if each.heisenberg is None else NETWORK_SECONDS for each in formulations]
+    rates = [_rate(each) for each in formulations]
     seconds = LIGHTCONE_GRADIENT * sum(count * rate for count, rate in zip(operations, rates, strict=True))
+    seconds += sum(_call_seconds(native=each.native) for each in formulations)
     memory = [formulation_memory(each, batch) for each in formulations]
     largest = max((program.qubits for each in formulations for program in each.states), default=0)
     return Estimate(
@@ -156,6 +163,12 @@ def formulation_memory(formulation: Formulation, batch: int) -> tuple[int, int]:
         each = max(2 * NUMBER_BYTES * group.plan.steps * group.plan.largest[1] * len(group.members) for group in groups)
         return shared + each, shared + batch * each
     largest = max((program.qubits for program in formulation.states), default=0)
+    if formulation.native:
+        kept = AMPLITUDE_BYTES * 2**largest
+        kept_of_batch = batch * kept if batch * kept <= native.KEPT_BYTES else 0
+        # Below, as many examples as there are lanes are in flight at once.
+        together = 1 if largest >= native.BY_EXAMPLE_BELOW else 2 ** native.LANE_BITS[NUMBER_BYTES]
+        return costs.NATIVE_STATE_VECTORS * kept * together, kept_of_batch + 2 * kept * together
     one = costs.STATE_VECTORS * AMPLITUDE_BYTES * 2**largest
     return one, one if largest >= ONE_BY_ONE else batch * one
 
@@ -183,7 +196,7 @@ def tfq_is_installed() -> bool:
 
 def formulated(models: Sequence[CircuitModel]) -> tuple[Formulation, ...]:
     """Returns how lightcone would compute each circuit; raises ConfigurationError where it can't."""
-    return tuple(formulate(model) for model in models)
+    return tuple(formulate(model, native=ops.available()) for model in models)
 
 
 def _tfq_refusal(circuits: Sequence[cirq.Circuit], one_example: int) -> str | None:
@@ -214,16 +227,29 @@ def _known_to_tfq(operation: cirq.Operation) -> bool:
 def _memory_refusal(qubits: int) -> str | None:
     """Returns lightcone's own words on state vectors of so many qubits, where they don't fit."""
     try:
-        costs.check_memory(qubits, AMPLITUDE_BYTES)
+        vectors = costs.NATIVE_STATE_VECTORS if ops.available() else costs.STATE_VECTORS
+        costs.check_memory(qubits, AMPLITUDE_BYTES, vectors=vectors)
     except ConfigurationError as error:
         return str(error)
     return None
+
+
+def _rate(formulation: Formulation) -> float:
+    if formulation.heisenberg is not None:
+        return NETWORK_SECONDS
+    return NATIVE_SECONDS if formulation.native else STATE_SECONDS
+
+
+def _call_seconds(*, native: bool) -> float:
+    return NATIVE_CALL_SECONDS if native else 0.0
 
 
 def _compile_seconds(formulation: Formulation) -> float:
     if formulation.heisenberg is not None:
         contractions = sum(group.plan.steps for group in formulation.heisenberg.groups)
         return COMPILE_BASE_SECONDS + COMPILE_CONTRACTION_SECONDS * contractions
+    if formulation.native:
+        return COMPILE_BASE_SECONDS
     blocks = sum(len(program.blocks) for program in formulation.states)
     return COMPILE_BASE_SECONDS + COMPILE_BLOCK_SECONDS * blocks
 

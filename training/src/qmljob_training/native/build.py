@@ -90,7 +90,9 @@ def _compile(compiler: _Compiler, target: Path, extra: Sequence[str]) -> None:
             source, made = str(paths.SOURCE / "kernels.cc"), str(folder / f"kernels_{isa}.o")
             commands.append([*base, *defined, *flags, "-c", source, "-o", made])
         # TensorFlow's headers are not ours to warn about, and too slow to optimise for a function that only hands over.
-        headers = [f.replace("-I", "-isystem", 1) if f.startswith("-I") else f for f in tf.sysconfig.get_compile_flags()]
+        headers = [
+            f.replace("-I", "-isystem", 1) if f.startswith("-I") else f for f in tf.sysconfig.get_compile_flags()
+        ]
         op = [*base, "-O1", *headers, "-c", str(paths.SOURCE / "op.cc"), "-o", str(folder / "op.o")]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(_run, [op, *commands]))

@@ -12,6 +12,8 @@ from qmljob_training.native import paths
 
 SWITCH = "QMLJOB_NATIVE"
 """Environment: 0 computes by TensorFlow alone; a path loads that library."""
+LIMIT = "QMLJOB_NATIVE_ISA"
+CPUINFO = Path("/proc/cpuinfo")
 BUILD = "python -m qmljob_training native build"
 
 
@@ -34,9 +36,10 @@ def available() -> bool:
 
 
 def description() -> str:
-    """Returns what computes state vectors here, for the record: "native avx512", or "xla"."""
-    path = _path()
-    return "xla" if path is None else f"native {_instruction_set(path)}"
+    """Returns what computes state vectors here, for the record: "native avx512", or "xla"; loads no TensorFlow."""
+    if not available():
+        return "xla"
+    return f"native {paths.instruction_set(CPUINFO.read_text('utf-8'), os.environ.get(LIMIT, ''))}"
 
 
 def load() -> Native:

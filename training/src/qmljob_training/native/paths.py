@@ -15,13 +15,28 @@ INSTRUCTION_SETS = {
     }
 }
 """For each machine the sets that the loops are compiled for: bytes of a vector, and the compiler's flags."""
-OTHER_MACHINE = {"baseline": (16, ())}
+OTHER_MACHINE: "dict[str, tuple[int, tuple[str, ...]]]" = {"baseline": (16, ())}
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra")
 
 
 def instruction_sets() -> "dict[str, tuple[int, tuple[str, ...]]]":
     """Returns what is compiled on this machine; which of it runs is decided when it runs."""
     return INSTRUCTION_SETS.get(platform.machine(), OTHER_MACHINE)
+
+
+def instruction_set(cpuinfo: str, limit: str = "") -> str:
+    """Returns the set of loops that a processor gets: what source/dispatch.cc chooses, known before TensorFlow loads.
+
+    Args:
+        cpuinfo: the text of /proc/cpuinfo.
+        limit: of QMLJOB_NATIVE_ISA, which asks for less.
+    """
+    line = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
+    flags = set(line.partition(":")[2].split())
+    two = {"avx2", "fma"} <= flags
+    if two and {"avx512f", "avx512dq", "avx512vl", "avx512bw"} <= flags and limit in ("", "avx512"):
+        return "avx512"
+    return "avx2" if two and limit != "baseline" else "baseline"
 
 
 def tensorflow_version() -> str:

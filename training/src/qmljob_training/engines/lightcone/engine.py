@@ -93,7 +93,7 @@ def differentiable(functions: Functions, dtype: "tf.DType") -> Expectation:
     import tensorflow as tf
 
     graphs = [
-        tf.function(function, jit_compile=functions.compiled or None, reduce_retracing=True)
+        tf.function(function, jit_compile=functions.compiled or None, reduce_retracing=True, autograph=False)
         for function in (functions.values, functions.weight_gradient, functions.feature_gradient)
     ]
 
@@ -133,7 +133,8 @@ def model_functions(
     """
     formulation = formulate(model, method, native=native is not None)
     largest = max((program.qubits for program in formulation.states), default=0)
-    costs.check_memory(largest, 2 * real_bytes)
+    vectors = costs.STATE_VECTORS if native is None else costs.NATIVE_STATE_VECTORS
+    costs.check_memory(largest, 2 * real_bytes, vectors=vectors)
     if formulation.heisenberg is not None:
         return _heisenberg_functions(formulation)
     if native is not None and formulation.states:
@@ -210,11 +211,11 @@ def native_functions(formulation: Formulation, model: CircuitModel, real_bytes: 
     columns = list(formulation.columns)
     ends = np.cumsum([0, *(len(program.observables) for program in formulation.states)])
 
-    @tf.function(jit_compile=True, reduce_retracing=True)
+    @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)
     def matrices(features: tf.Tensor, weights: tf.Tensor) -> Any:
         return [simulator.matrices(features, weights) for simulator in simulators]
 
-    @tf.function(jit_compile=True, reduce_retracing=True)
+    @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)
     def to_symbols(features: tf.Tensor, weights: tf.Tensor, found: list[tf.Tensor], of_features: bool) -> tf.Tensor:
         source = features if of_features else weights
         with tf.GradientTape() as tape:
@@ -237,8 +238,8 @@ def native_functions(formulation: Formulation, model: CircuitModel, real_bytes: 
         ordered = tf.gather(upstream, columns, axis=1)
         parts = zip(simulators, matrices(features, weights), left, ends[:-1], ends[1:], strict=True)
         found = [
-            simulator.gradient(*made, ordered[:, start:end], states, of_features=of_features)
-            for simulator, made, states, start, end in parts
+            simulator.gradient(shared, own, ordered[:, start:end], states, of_features=of_features)
+            for simulator, (shared, own), states, start, end in parts
         ]
         return to_symbols(features, weights, found, of_features)
 

@@ -7,7 +7,7 @@ from math import inf
 import cirq
 
 from qmljob_training.engines.lightcone.cone import Cone, past_cone
-from qmljob_training.engines.lightcone.costs import ReadoutGroup, merge_readouts, state_cost
+from qmljob_training.engines.lightcone.costs import NATIVE_SHARE, ReadoutGroup, merge_readouts, state_cost
 from qmljob_training.engines.lightcone.fusion import fuse
 from qmljob_training.engines.lightcone.heisenberg import ASSUMED_BATCH, Program, group_networks
 from qmljob_training.engines.lightcone.lowering import Primitive, lower
@@ -23,7 +23,7 @@ MAX_NETWORK_COST = 10**8
 WIDE_FROM = 10
 """Qubits from which state vectors are out of the innermost cache, and wider blocks save passes over memory."""
 
-NATIVE_WIDTH = 3
+NATIVE_WIDTH = 2
 """Qubits of a block for the native loops (measured: docs/engines.md)."""
 
 
@@ -35,6 +35,7 @@ class Formulation:
         constants: what each readout's identity terms add up to.
         heisenberg: networks of Pauli strings, if that is the way; `owners` has the readout and the factor of each.
         states: otherwise: programs for groups of readouts; `columns` has the readouts in the programs' order.
+        native: whether these are for the native loops.
     """
 
     constants: tuple[float, ...]
@@ -42,6 +43,7 @@ class Formulation:
     owners: tuple[tuple[int, float], ...] = ()
     states: tuple[StateProgram, ...] = ()
     columns: tuple[int, ...] = ()
+    native: bool = False
 
 
 def formulate(model: CircuitModel, method: str = "auto", *, native: bool = False) -> Formulation:
@@ -63,12 +65,13 @@ def formulate(model: CircuitModel, method: str = "auto", *, native: bool = False
     cones = [past_cone(primitives, strings[index]) for index in active]
     groups = merge_readouts(cones, primitives, ASSUMED_BATCH)
     limit: float = sum(state_cost(group.cone, primitives, ASSUMED_BATCH) for group in groups)
+    limit *= NATIVE_SHARE if native else 1.0
     limit = inf if method == "heisenberg" else min(limit, MAX_NETWORK_COST)
     if method != "state" and (found := _heisenberg(model, primitives, strings, cones, limit)):
         return Formulation(constants, *found)
     programs = tuple(_states(group, active, strings, primitives, model.feature_symbols, native) for group in groups)
     columns = tuple(active[number] for group in groups for number in group.readouts)
-    return Formulation(constants, states=programs, columns=columns)
+    return Formulation(constants, states=programs, columns=columns, native=native)
 
 
 def _heisenberg(

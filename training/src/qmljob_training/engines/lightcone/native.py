@@ -45,7 +45,7 @@ class NativePlan:
 
 
 class Matrices:
-    """The distinct matrices of a program's blocks, one after the other: shared by all examples, and an example's own."""
+    """The distinct matrices of a program's blocks, one after the other: shared by all, and an example's own."""
 
     def __init__(self, blocks: Sequence[Block], features: Sequence[str], weights: Sequence[str]) -> None:
         distinct: dict[object, Block] = {}
@@ -116,7 +116,7 @@ def native_plan(program: StateProgram, matrices: Matrices, real_bytes: int) -> N
 
 def _first_on_their_qubit(placed: Sequence[tuple[int, tuple[int, ...]]]) -> list[tuple[int, tuple[int, ...]]]:
     used: set[int] = set()
-    found = []
+    found: list[tuple[int, tuple[int, ...]]] = []
     for number, places in placed:
         if len(places) == 1 and places[0] not in used:
             found.append((number, places))

@@ -48,6 +48,9 @@ def schedule(
         lanes: how many bits are lanes; 0 where the lanes are examples.
         local_bits: of the rows, in a sweep.
     """
+    widest = max((len(qubits) for _, qubits in blocks), default=1)
+    if min(len(bits) - lanes, local_bits) < _needed(lanes, widest):
+        raise ValueError(f"blocks of {widest} of {len(bits)} qubits with {local_bits} local bits beside {lanes} lanes")
     state = _State(list(bits), lanes)
     left = list(blocks)
     sweeps = []
@@ -61,9 +64,13 @@ def schedule(
 
 def local_bits_for(qubits: int, lanes: int, widest: int) -> int | None:
     """Returns the local bits that the widest block needs beside the lanes; None where there are too few qubits."""
-    needed = max(lanes, widest - 1 + lanes) if lanes else widest
-    rows = qubits - lanes
+    rows, needed = qubits - lanes, _needed(lanes, widest)
     return None if rows < needed else min(rows, max(LOCAL_BITS, needed))
+
+
+def _needed(lanes: int, widest: int) -> int:
+    # A block that waits for a lane's qubit has its other qubits in the rows, and the lanes need as many others.
+    return widest - 1 + lanes if lanes else widest
 
 
 @dataclass
