@@ -14,7 +14,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 digest() { # of all that decides the environment; the folder is in it because a venv's scripts name it
-  { pwd -P; cat requirements/dev.txt requirements/uv.txt tools/environment.sh "${ROOMS[@]/%//pyproject.toml}"; } | sha256sum | cut -d' ' -f1
+  { pwd -P; cat requirements/dev.txt requirements/uv.txt tools/environment.sh "${ROOMS[@]/%//pyproject.toml}"; cat training/src/qmljob_training/native/source/* 2> /dev/null || true; } | sha256sum | cut -d' ' -f1
 }
 
 # Prints nothing if the interpreter will do, else why not.
@@ -102,6 +102,11 @@ check_imports() { # also compiles their bytecode once, and not in each worker of
   echo "$versions" > $VENV/.loaded
 }
 
+build_native() { # engine lightcone's native loops; nothing to do where this source is compiled already
+  TF_CPP_MIN_LOG_LEVEL=3 $VENV/bin/python -W ignore -m qmljob_training native build --if-possible ||
+    fail "the native loops do not compile (the message is above); QMLJOB_NATIVE=0 computes without them"
+}
+
 version() { "$1" -c 'import platform; print(platform.python_version())' 2> /dev/null; }
 
 if [ -n "${PYTHON:-}" ]; then # an interpreter asked for by name: another one's .venv will not do
@@ -119,5 +124,6 @@ rm -f $VENV/.ready
 install_uv
 install_packages
 check_imports
+build_native
 echo "$wanted" > $VENV/.ready
 say "ready in $((SECONDS - started)) s: Python $(version $VENV/bin/python) in $VENV"

@@ -99,21 +99,23 @@ def differentiable(functions: Functions, dtype: "tf.DType") -> Expectation:
 
     def expectation(features: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         features, weights = tf.cast(features, dtype), tf.cast(tf.convert_to_tensor(weights), dtype)
+        # What is computed inside the custom gradients is none of an outer tape's business: native ops have no other.
+        fixed, trained = tf.stop_gradient(features), tf.stop_gradient(weights)
         kept: list[Kept] = []
 
         # Two functions, of one argument each, so that a tape which watches only the weights computes only their
         # gradient: the second adds zeros.
         @tf.custom_gradient
         def of_weights(given: tf.Tensor) -> Any:
-            values, left = graphs[0](features, given)
+            values, left = graphs[0](fixed, tf.stop_gradient(given))
             kept.append(left)
-            return values, lambda upstream: graphs[1](features, given, upstream, left)
+            return values, lambda upstream: graphs[1](fixed, trained, upstream, left)
 
         values = of_weights(weights)
 
         @tf.custom_gradient
         def of_features(given: tf.Tensor) -> Any:
-            return tf.zeros_like(values), lambda upstream: graphs[2](given, weights, upstream, kept[-1])
+            return tf.zeros_like(values), lambda upstream: graphs[2](fixed, trained, upstream, kept[-1])
 
         return values + of_features(features)
 
