@@ -144,7 +144,7 @@ def _folder(config: TrainingConfig, rendezvous: Rendezvous, location: str, flag:
     fingerprint: Fingerprint = {"workload": config.workload, **asdict(config.options)}
     fingerprint |= {"learning_rate": config.learning_rate, "engine": config.engine, "strategy": config.strategy}
     if config.engine == auto.LIGHTCONE:
-        # Loops of another instruction set, or TensorFlow in their place, give other last bits.
+        # Loops of another instruction set give other last bits, and so does TensorFlow in their place.
         fingerprint |= {"loops": ops.description()}
     fingerprint |= {"global_batch_size": config.batch_of_all(rendezvous.workers), "workers": rendezvous.workers}
     return CheckpointFolder(

@@ -9,6 +9,7 @@ from typing import Any
 
 from qmljob_training.errors import ConfigurationError
 from qmljob_training.native import paths
+from qmljob_training.progress import say
 
 SWITCH = "QMLJOB_NATIVE"
 """Environment: 0 computes by TensorFlow alone; a path loads that library."""
@@ -40,6 +41,13 @@ def description() -> str:
     if not available():
         return "xla"
     return f"native {paths.instruction_set(CPUINFO.read_text('utf-8'), os.environ.get(LIMIT, ''))}"
+
+
+@cache
+def tell_where_missing() -> None:
+    """Says, once a process, that the loops are missing, unless the user has switched them off."""
+    if not available() and os.environ.get(SWITCH, "") != "0":
+        say(f"engine lightcone: no native loops here, so TensorFlow moves the state vectors; faster: {BUILD}")
 
 
 def load() -> Native:

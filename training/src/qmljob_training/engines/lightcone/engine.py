@@ -141,6 +141,8 @@ def model_functions(
         return _heisenberg_functions(formulation)
     if native is not None and formulation.states:
         return native_functions(formulation, model, real_bytes, native)
+    if formulation.states:
+        ops.tell_where_missing()
     return _state_functions(formulation, model)
 
 
