@@ -152,18 +152,16 @@ import sys
 from qmljob_training import runtime
 runtime.prepare_environment()
 runtime.configure(int(sys.argv[1]))
-import numpy as np
 import tensorflow as tf
-from qmljob_training.engines.lightcone.engine import LightconeEngine
+from qmljob_training.engines.lightcone.engine import model_functions
 from qmljob_training.native import ops
 from support.native import arguments, large_model
+tf.config.run_functions_eagerly(True)
 model = large_model(1)
-features, weights, upstream = arguments(model, 1, tf.float32)
-expectation = LightconeEngine(method="state", native=True).expectation(model)
-with tf.GradientTape() as tape:
-    tape.watch((features, weights))
-    values = expectation(features, weights)
-for array in (values, *tape.gradient(values, (features, weights), upstream)):
+given = arguments(model, 1, tf.float32)
+functions = model_functions(model, "state", 4, ops.load())
+values, kept = functions.values(*given[:2])
+for array in (values, functions.weight_gradient(*given, kept), functions.feature_gradient(*given, kept)):
     print(array.numpy().tobytes().hex())
 print(ops.load().instruction_set, ops.description())
 """
