@@ -8,7 +8,7 @@ import pytest  # noqa: E402
 
 from qmljob_training.engines.lightcone.engine import LightconeEngine  # noqa: E402
 from qmljob_training.testing import engine_contract  # noqa: E402
-from support.native import require_native  # noqa: E402
+from support.native import NATIVE, require_native  # noqa: E402
 
 # One engine for all checks, so that a case is compiled once.
 ENGINES = {
@@ -18,7 +18,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("method", ENGINES)
+@pytest.mark.parametrize("method", ["state", "heisenberg", *NATIVE])
 @pytest.mark.parametrize("check", engine_contract.ENGINE_CHECKS, ids=lambda check: check.__name__)
 def test_engine_lightcone_keeps_the_contract(check: engine_contract.EngineCheck, method: str) -> None:
     if method == "native":

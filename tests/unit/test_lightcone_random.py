@@ -18,7 +18,7 @@ from qmljob_training.engines.protocol import CircuitModel  # noqa: E402
 from qmljob_training.native import ops  # noqa: E402
 from qmljob_training.native.ops import Native  # noqa: E402
 from qmljob_training.testing.engine_contract import reference_values  # noqa: E402
-from support.native import require_native  # noqa: E402
+from support.native import NATIVE, require_native  # noqa: E402
 from support.random_circuits import random_model  # noqa: E402
 
 STEP = 1e-4
@@ -55,7 +55,7 @@ def assert_model_is_right(model: CircuitModel, seed: int, method: str) -> None:
     assert found / scale == pytest.approx((plus - minus) / (2 * STEP) / scale, abs=2e-5)
 
 
-@pytest.mark.parametrize("method", ["state", "heisenberg", "native"])
+@pytest.mark.parametrize("method", ["state", "heisenberg", *NATIVE])
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32), qubits=st.integers(1, 8), depth=st.integers(0, 14))
 def test_values_and_gradients_are_right_for_any_circuit(seed: int, qubits: int, depth: int, method: str) -> None:
@@ -74,13 +74,13 @@ def test_fuzzing() -> None:
         seed = FUZZING_SEED + number
         try:
             model = random_model(seed, int(numbers.integers(1, 9)), int(numbers.integers(0, 16)))
-            assert_model_is_right(model, seed, "native" if number % 2 else "auto")
+            assert_model_is_right(model, seed, "native" if NATIVE and number % 2 else "auto")
         except Exception as error:
             error.add_note(f"circuit {number}: seed {seed}")
             raise
 
 
-@pytest.mark.parametrize("method", ["state", "heisenberg", "native"])
+@pytest.mark.parametrize("method", ["state", "heisenberg", *NATIVE])
 def test_compiled_anew_the_bits_are_the_same(method: str) -> None:
     model = random_model(5, 3, 6)
     features, weights = tf.constant([[0.3, 0.1]]), tf.linspace(0.1, 0.9, len(model.weight_symbols))
