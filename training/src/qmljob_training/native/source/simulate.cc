@@ -192,7 +192,7 @@ void Simulation<Real>::expect(const Unit& unit, const Real* rows, Real* values) 
   std::vector<double> sums(size * segments, 0.0), found(static_cast<size_t>(plan_.readouts) * kLanes<Real>, 0.0);
   unit.parallel(segments, [&](int64_t segment) {
     kernels_.expect(rows, plan_.row_bits, total / segments * segment, total / segments * (segment + 1),
-                    plan_.strings.data(), count, &sums[size * segment]);
+                    plan_.strings.data(), count, sums.data() + size * segment);
   });
   for (int each = 0; each < count; ++each) {
     const PauliString& string = plan_.strings[each];
@@ -333,7 +333,7 @@ void Simulation<Real>::gradient(Source source, const Real* upstream, const Real*
       }
       weigh(one, upstream, rows.get(), costates.get());
       std::fill(own.begin(), own.end(), 0.0);
-      backward(one, source, rows.get(), costates.get(), features ? own.data() : &sums[group * size]);
+      backward(one, source, rows.get(), costates.get(), features ? own.data() : sums.data() + group * size);
       if (features) write_features(one, own.data(), gradient);
     }
   });
