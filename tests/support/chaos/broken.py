@@ -246,7 +246,7 @@ BROKEN: tuple[Broken, ...] = (
     Broken("no-write-ahead", _no_write_ahead, "scenario=create", "An attempt stands in the status before its first"),
     Broken("no-barrier", _no_barrier, "scenario=resize", "while one of another attempt exists"),
     Broken("charges-disruptions", _charges_disruptions, "scenario=disruption", "1 restarts and 1 disruptions more"),
-    Broken("adopts", _adopts, "scenario=name-taken", "holds: expected {Blocked: NameTaken}"),
+    Broken("adopts", _adopts, "scenario=name-taken", "Nothing of another owner is touched"),
     Broken("knows-owners-by-name", _knows_owners_by_name, "scenario=recreate", "holds: expected {Blocked: NameTaken}"),
     Broken("takes-strangers", _takes_strangers, "scenario=create", "Nothing of another owner is touched"),
     Broken(

@@ -135,7 +135,7 @@ class Laboratory:
     def place(
         self, *faults: Fault, noise: Noise | None = None, broken: str = "", flags: tuple[str, ...] = _FLAGS
     ) -> Iterator[Place]:
-        """A new namespace, until the block ends. Its operator does not run yet, and is killed in the end."""
+        """A new namespace, empty again after the block. Its operator does not run yet, and is killed in the end."""
         assert self._logs is not None
         with self._lock:
             namespace = f"case-{next(self._numbers)}"
@@ -157,6 +157,7 @@ class Laboratory:
                 operator.kill()
                 cluster.stop()
                 del self._places[namespace]
+                self.plane.empty_namespace(namespace)
 
     def _operator(self, log: str, url: str, broken: str, flags: tuple[str, ...]) -> OperatorProcess:
         file = self._folder / log

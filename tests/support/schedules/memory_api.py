@@ -19,7 +19,13 @@ from support.api_client import Object
 from support.injector.exchange import status_document
 from support.timeline import Happening
 
-KINDS: Mapping[str, str] = {names.PLURAL: names.KIND, "pods": "Pod", "services": "Service", "jobs": "Job"}
+KINDS: Mapping[str, str] = {
+    names.PLURAL: names.KIND,
+    "pods": "Pod",
+    "services": "Service",
+    "jobs": "Job",
+    "networkpolicies": "NetworkPolicy",
+}
 NAMESPACE = "default"
 _FINAL = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
