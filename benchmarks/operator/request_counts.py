@@ -31,7 +31,7 @@ from support.kubelet import Kubelet, running_kubelet
 
 START_BOUND = 14
 IDLE_BOUND = 0
-AFTERMATH_SECONDS = 5.0
+AFTERMATH_SECONDS = 2.0
 """How long after `Running` requests still count as those of the start."""
 CREATING = "ContainerCreating"
 

@@ -278,3 +278,4 @@ def test_the_log_has_the_job_and_its_attempt_in_each_line_of_a_pass(kubelet: Kub
         logged = {line["message"].partition(": ")[2]: line["message"].partition(": ")[0] for line in lines}
         assert notes.items() <= logged.items()
         assert {line.get("attempt") for line in lines} == {None, 0, 1}
+        assert any(line["message"].endswith(f" on port {operator.port}") for line in operator.log())

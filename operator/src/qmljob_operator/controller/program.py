@@ -73,7 +73,8 @@ class Program:
             LeaseLost: another operator may lead by now.
             WatchFailed: a watch stream ended for good.
         """
-        async with serve(self._settings.http_port, self._health, self._metrics):
+        async with serve(self._settings.http_port, self._health, self._metrics) as port:
+            logger.info("serving /metrics, /healthz and /readyz on port %d", port)
             stop = asyncio.Event()
             tasks = [
                 asyncio.create_task(self._lead(), name="leader"),
