@@ -37,7 +37,7 @@ class Disturbance:
         name: what happens, in a few words.
         strike: does it to a job's worker (of a name); undone at the end of the block.
         effect: what it leads to.
-        says: what the job tells of it, in part; `{worker}` is the worker that it strikes.
+        says: what the job tells of it, in part, as a pattern; `{worker}` is the worker that it strikes.
         seconds: how long it takes until training goes on, roughly: schedules are filled by it.
         epochs: how many epochs may pass meanwhile.
     """
@@ -133,14 +133,20 @@ def runs(pod: Document) -> bool:
     return bool(pod["status"]["phase"] == "Running")
 
 
+# Where no operator looks at the time, the pod is gone, and its peers have answered the same SIGTERM.
+_TAKEN = r"{{worker}} was taken away \({}\)|exited with 75 \(preempted\)"
 ALL = (
     Disturbance("a process is killed", kill_process, Effect.CHARGED, "{worker} exited with 137", 40),
-    Disturbance("a process is frozen", freeze_process, Effect.LOST_PEERS, "exited with 69 (lost peer)", 110),
-    Disturbance("a pod is deleted", delete_pod, Effect.DISRUPTED, "{worker} was taken away (its pod was deleted)", 40),
-    Disturbance("a disk is full", fill_disk, Effect.DISRUPTED, "{worker} was taken away (", 55),
-    Disturbance("a node is stopped", stop_node, Effect.DISRUPTED, "{worker} was taken away (", 130),
+    Disturbance("a process is frozen", freeze_process, Effect.LOST_PEERS, r"exited with 69 \(lost peer\)", 110),
+    Disturbance("a pod is deleted", delete_pod, Effect.DISRUPTED, _TAKEN.format("its pod was deleted"), 40),
+    Disturbance("a disk is full", fill_disk, Effect.DISRUPTED, _TAKEN.format(".*"), 55),
+    Disturbance("a node is stopped", stop_node, Effect.DISRUPTED, _TAKEN.format(".*"), 130),
     Disturbance(
-        "the network between two workers is cut", cut_workers_apart, Effect.LOST_PEERS, "exited with 69 (lost peer)", 55
+        "the network between two workers is cut",
+        cut_workers_apart,
+        Effect.LOST_PEERS,
+        r"exited with 69 \(lost peer\)",
+        55,
     ),
     Disturbance("the bucket is cut off", cut_bucket_off, Effect.NOTHING, "", 30),
     Disturbance("the API server is killed", kill_api_server, Effect.NOTHING, "", 30, epochs=120),

@@ -13,10 +13,11 @@ FULL_AT_MIB = 64
 WAIT = "from signal import *; pthread_sigmask(SIG_BLOCK, [SIGTERM]); sigwait([SIGTERM]); raise SystemExit(75)"
 
 
-def job(namespace: str, *, name: str = "qcnn", workers: int = 2, epochs: int = 8) -> Document:
+def job(namespace: str, *, name: str = "qcnn", workers: int = 2, epochs: int = 8, slow: bool = False) -> Document:
     """Returns qcnn.yaml for a namespace; its objects in the bucket begin with the namespace's name.
 
-    Its pods ask for less CPU than the sample's, so that several fit on a node of a small machine.
+    Its pods ask for less CPU than the sample's, so that several fit on a node of a small machine. An epoch of a slow one
+    takes a quarter of a second and more, so that what happens meets a training.
     """
     document: Document = yaml.safe_load((SAMPLES / "qcnn.yaml").read_text("utf-8"))
     document["metadata"]["name"] = name
@@ -27,6 +28,8 @@ def job(namespace: str, *, name: str = "qcnn", workers: int = 2, epochs: int = 8
     for constraint in worker["template"]["spec"]["topologySpreadConstraints"]:
         constraint["labelSelector"]["matchLabels"]["qml.dev/job"] = name
     set_flag(document, "--epochs", epochs)
+    if slow:
+        set_flag(document, "--examples", 4000)
     return document
 
 
@@ -41,12 +44,8 @@ def waiting(namespace: str, *, name: str = "qcnn", workers: int = 2) -> Document
 
 
 def disturbed(namespace: str, *, name: str = "qcnn", epochs: int) -> Document:
-    """Returns a job that may fail as often as it likes, and whose replicas are evicted when they fill their /tmp.
-
-    An epoch takes a quarter of a second and more, so that what happens meets a training.
-    """
-    document = job(namespace, name=name, epochs=epochs)
-    set_flag(document, "--examples", 4000)
+    """Returns a slow job that may fail as often as it likes, and whose replicas are evicted when they fill their /tmp."""
+    document = job(namespace, name=name, epochs=epochs, slow=True)
     document["spec"]["runPolicy"] = {"backoffLimit": 100}
     [volume] = document["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["volumes"]
     volume["emptyDir"] = {"sizeLimit": f"{FULL_AT_MIB}Mi"}

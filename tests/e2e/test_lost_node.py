@@ -6,12 +6,13 @@ from qmljob_api.conditions import ConditionType
 from qmljob_api.reasons import Reason
 
 # Some of which are done before the node goes down, in the time between two of its signs of life.
-EPOCHS = 160
+EPOCHS = 120
 FORCED = {"forceDeleteUnreachable": True, "unreachableSeconds": 10}
 
 
 def test_a_job_waits_for_a_node_that_went_down_or_does_without_it_if_it_may(kube: Kube) -> None:
-    waits, forces = sample.job(kube.namespace, epochs=EPOCHS), sample.job(kube.namespace, name="forces", epochs=EPOCHS)
+    waits = sample.job(kube.namespace, epochs=EPOCHS, slow=True)
+    forces = sample.job(kube.namespace, name="forces", epochs=EPOCHS, slow=True)
     forces["spec"]["runPolicy"] = FORCED
     kube.apply(waits, forces)
     training.until_epoch(kube, 3)

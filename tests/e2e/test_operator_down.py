@@ -5,11 +5,11 @@ from e2e.kube import Kube
 from e2e.operators import OPERATORS
 
 # Longer than a standby takes to see that the lease is not renewed.
-EPOCHS = 200
+EPOCHS = 120
 
 
 def test_training_goes_on_while_its_operators_are_killed_and_inference_follows_when_one_is_back(kube: Kube) -> None:
-    kube.apply(sample.job(kube.namespace, epochs=EPOCHS))
+    kube.apply(sample.job(kube.namespace, epochs=EPOCHS, slow=True))
     training.until_epoch(kube, 2)
     pods = training.uids(kube)
 

@@ -39,7 +39,7 @@ def previous_operator(cluster: None, tmp_path: Path) -> Iterator[None]:
 
 
 def test_an_upgrade_while_a_job_runs_deletes_no_pod_and_the_job_succeeds(previous_operator: None, kube: Kube) -> None:
-    kube.apply(sample.job(kube.namespace, epochs=EPOCHS))
+    kube.apply(sample.job(kube.namespace, epochs=EPOCHS, slow=True))
     training.until_epoch(kube, 2)
     pods = training.uids(kube)
     assert "BUILT_BY" in variables(kube, "qcnn-worker-1")
