@@ -16,8 +16,8 @@ WAIT = "from signal import *; pthread_sigmask(SIG_BLOCK, [SIGTERM]); sigwait([SI
 def job(namespace: str, *, name: str = "qcnn", workers: int = 2, epochs: int = 8, slow: bool = False) -> Document:
     """Returns qcnn.yaml for a namespace; its objects in the bucket begin with the namespace's name.
 
-    Its pods ask for less CPU than the sample's, so that several fit on a node of a small machine. An epoch of a slow one
-    takes a quarter of a second and more, so that what happens meets a training.
+    Its pods ask for less CPU than the sample's, so that several fit on a node of a small machine. An epoch of a slow
+    job takes a quarter of a second and more, so that what happens meets a training.
     """
     document: Document = yaml.safe_load((SAMPLES / "qcnn.yaml").read_text("utf-8"))
     document["metadata"]["name"] = name
@@ -44,7 +44,7 @@ def waiting(namespace: str, *, name: str = "qcnn", workers: int = 2) -> Document
 
 
 def disturbed(namespace: str, *, name: str = "qcnn", epochs: int) -> Document:
-    """Returns a slow job that may fail as often as it likes, and whose replicas are evicted when they fill their /tmp."""
+    """Returns a slow job that may fail as often as it likes; its replicas are evicted when they fill their /tmp."""
     document = job(namespace, name=name, epochs=epochs, slow=True)
     document["spec"]["runPolicy"] = {"backoffLimit": 100}
     [volume] = document["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["volumes"]
